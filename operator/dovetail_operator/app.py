@@ -3,13 +3,14 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.cluster.view import build_view
 from dovetail.engine.score.mix_record import QUEUE_CONFIGMAP
 from dovetail.jobs.guests.registry import KINDS
@@ -143,7 +144,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         events,
         *_build_watchers(client, options=options, state=state, changed=queue.add, post=events.post, rng=rng),
         *_build_records(client, options=options, state=state, dues=dues, post=events.post, registry=registry),
-        *_build_learning(client, options=options, state=state),
+        *_build_learning(client, options=options, state=state, pods=informers.pods.values),
         DeviceIndexes(client, gpunodes=informers.gpunodes.values, namespace=options.namespace),
         _build_audits(client, options=options, state=state, informers=informers, registry=registry),
         waiting,
@@ -210,15 +211,15 @@ def _build_records(
     return [history, notifier]
 
 
-def _build_learning(client: Client, *, options: Options, state: State) -> list[Part]:
-    """What is learned from the jobs and kept beyond a restart: errors of estimates, and the mix of jobs."""
+def _build_learning(client: Client, *, options: Options, state: State, pods: Callable[[], Iterable[Pod]]) -> list[Part]:
+    """What is learned and kept beyond a restart: errors of estimates, and the mix of jobs and other pods."""
     misses = LastingMisses(client, misses=state.store.expectations.misses, namespace=options.namespace)
     mix = MixLearning(
         client,
         term=state.mix.term,
         name=QUEUE_CONFIGMAP,
         namespace=options.namespace,
-        count_present=partial(_count_present, state),
+        count_present=partial(_count_present, state, pods),
         clock=time.monotonic,
     )
     return [misses, mix]
@@ -298,10 +299,14 @@ def _build_tenants(
     )
 
 
-async def _count_present(state: State) -> None:
-    """Count the jobs that are there as submitted, the oldest first."""
+async def _count_present(state: State, pods: Callable[[], Iterable[Pod]]) -> None:
+    """Count the jobs that are there as submitted, and the pods of no job, each the oldest first."""
     for job in sorted(state.store.jobs.values(), key=lambda job: job.metadata.creation_timestamp):
         state.count_submitted(job)
+        await asyncio.sleep(0)
+    living = [pod for pod in pods() if not is_terminated(pod)]
+    for pod in sorted(living, key=lambda pod: pod.metadata.creation_timestamp):
+        state.count_created(pod)
         await asyncio.sleep(0)
 
 

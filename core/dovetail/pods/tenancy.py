@@ -70,6 +70,11 @@ def job_it_was_of(pod: Pod) -> str:
     return "" if allocation is None else allocation.job
 
 
+def is_submitted_as_job(pod: Pod) -> bool:
+    """Whether the pod is a GPUJob's: a worker, one left behind, or a guest's, whose record may not exist yet."""
+    return bool(job_it_was_of(pod)) or names.RUN in pod.metadata.labels
+
+
 def child_of(pod: Pod) -> Child | None:
     """The batch Job of the GPUJob that the pod belongs to; None for other pods."""
     uid = run_of(pod)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.engine.ledger.ledger import Ledger
@@ -10,6 +11,7 @@ from dovetail.engine.score.ledger_prices import price_by
 from dovetail.engine.score.live_fragmentation import LiveFragmentation
 from dovetail.engine.score.mix_record import MixRecord
 from dovetail.engine.score.warm_start import learned_at_once, restored_at_once
+from dovetail.pods.tenancy import is_submitted_as_job
 from dovetail.query.learned import Learned
 
 
@@ -32,9 +34,10 @@ def judge_of_queue(ledger: Ledger, *, objects: ClusterObjects, learned: Learned)
         ledger,
         objects=objects,
         record=objects.job_mix,
-        otherwise=_asks_of_jobs(objects, learned=learned),
+        otherwise=chain(_asks_of_jobs(objects, learned=learned), _asks_of_other_pods(objects)),
         is_recorded="what was submitted so far",
-        is_learned="the mix of the {count} requests of jobs here; the queue's own mix has those that are gone as well",
+        is_learned="the mix of the {count} requests of jobs and pods here; "
+        "the queue's own mix has those that are gone as well",
     )
     price_by(found.term, ledger=ledger)
     return found
@@ -73,6 +76,12 @@ def _asks_of_jobs(objects: ClusterObjects, *, learned: Learned) -> Iterator[tupl
     """What each worker of each job requests, by a key of its own, the oldest job first."""
     for job in sorted(objects.jobs, key=lambda job: job.metadata.creation_timestamp):
         ways = learned.readable_ways(job, child=None)
-        ask = ways[0] if ways and ways[0].gpu is not None else None
+        ask = ways[0] if ways else None
         for worker in range(job.spec.workers):
             yield f"{job.metadata.uid}/{worker}", ask
+
+
+def _asks_of_other_pods(objects: ClusterObjects) -> Iterator[tuple[str, Ask | None]]:
+    """What each pod of no job requests, by its UID, the oldest first."""
+    of_jobs = {pod.metadata.uid for pod in objects.pods if is_submitted_as_job(pod)}
+    return ((uid, ask) for uid, ask in objects.asks_of_pods() if uid not in of_jobs)

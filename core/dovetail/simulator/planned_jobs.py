@@ -1,9 +1,9 @@
 """The pods of a trace as GPUJobs, planned by the queue's own code and placed by the extender's.
 
 `find_room`, by which each scheduling cycle plans, chooses the node of each job when it arrives, and the extender's term
-the devices there, each by its own learned mix, as on a live cluster. A job that does not fit at its arrival is passed
-over, as the experiment passes over pods: the first one that waits would reserve most of a full cluster. Pods without
-GPUs are plain pods, which the extender alone places.
+the devices there, each by the mix that it learns itself, as on a live cluster. A job that does not fit at its arrival
+is passed over, as the experiment passes over pods: the first one that waits would reserve most of a full cluster. Pods
+without GPUs are plain pods: the extender alone places them, and the queue learns of them.
 """
 
 from collections import defaultdict
@@ -20,13 +20,15 @@ from dovetail.engine.score.fit_cache import FitCache
 from dovetail.engine.score.ledger_prices import price_by
 from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
+from dovetail.gpu.models import memory_mib
 from dovetail.gpu.request import GPURequest
 from dovetail.queue.model.candidates import Candidate, Room, find_room
 from dovetail.simulator.trace import Node
 
 TERMS: Final[tuple[FragmentationPolicy, ...]] = ("ph", "fgd", "bestfit")
-# The experiment's shares are shares of time and memory alike; the size of a device decides nothing.
-_DEVICE_MIB: Final = 16_384
+# The experiment's shares are shares of time and memory alike, so the size of a device of an unknown model decides
+# nothing. One of a known model needs its own: a request for V100M32 takes no V100 with 16 GB.
+_UNKNOWN_MIB: Final = 16_384
 
 
 class PlannedJobs:
@@ -48,6 +50,8 @@ class PlannedJobs:
         settings = FragmentationSettings(policy=term)
         self._queue, self._extender = (LiveFragmentation(self._ledger, settings=settings) for _ in range(2))
         price_by(self._queue, ledger=self._ledger)
+        for each in (self._queue, self._extender):
+            each.follow()
         self._plans = FitCache(self._ledger)
         self._fit_cache = FitCache(self._ledger, term=self._extender)
 
@@ -55,7 +59,7 @@ class PlannedJobs:
         """The place of a job that is submitted now, or None when it does not fit."""
         self._arrived += 1
         key, ask = f"arrival-{self._arrived}", ask_of(shape)
-        for term in (self._queue, self._extender) if ask.gpu is not None else (self._extender,):
+        for term in (self._queue, self._extender):
             _learn(term, ask=ask, key=key)
         node = self._preferred(ask, key=key) if ask.gpu is None else self._planned(ask, key=key)
         if node is None:
@@ -88,7 +92,8 @@ class PlannedJobs:
     def _claim_of(self, choice: Choice) -> Claim:
         """The claim of something that was there at the start."""
         node, shape, number = self._names[choice.node], choice.shape, len(self._ledger.claims())
-        memory_mib = _DEVICE_MIB * shape.share_milli // WHOLE_MILLI
+        size_mib = next((device.memory_mib for device in self._ledger.everything(node)), 0)
+        memory_mib = size_mib * shape.share_milli // WHOLE_MILLI
         return Claim(
             key=f"taken-{number}",
             node=node,
@@ -111,6 +116,11 @@ def ask_of(shape: Shape) -> Ask:
     return replace(ask, gpu=gpu, mode="Fractional" if shape.is_share else "Exclusive")
 
 
+def device_mib(model: str) -> int:
+    """The memory of a device of this model, in MiB, which a trace does not say."""
+    return memory_mib(model) or _UNKNOWN_MIB
+
+
 def _learn(term: LiveFragmentation, *, ask: Ask, key: str) -> None:
     """Count the arrival. What a live cluster calculates in the background is done at once, so that runs are equal."""
     term.arrived(ask, key=key)
@@ -123,8 +133,9 @@ def _ledger_of(nodes: Mapping[str, Node]) -> Ledger:
     ledger = Ledger()
     for name, node in nodes.items():
         ledger.set_node(NodeFacts(name=name, cpu_milli=node.cpu_milli, memory_mib=node.memory_mib))
+        size_mib = device_mib(node.model)
         devices = [
-            DeviceFacts(index=index, uuid=f"{name}-{index}", vendor="nvidia", model=node.model, memory_mib=_DEVICE_MIB)
+            DeviceFacts(index=index, uuid=f"{name}-{index}", vendor="nvidia", model=node.model, memory_mib=size_mib)
             for index in range(node.gpus)
         ]
         ledger.set_devices(name, devices=devices)

@@ -142,6 +142,9 @@ class Changes:
             if delay is None:
                 return
             self._reconcile_later(key, seconds=delay)
+        elif type_ == "ADDED" and not pod.spec.node_name:
+            # As it is created. A bound pod is of the first list, and what is stored of the mix has it already.
+            self.state.count_created(pod)
         self._scheduling.room_changed()
 
     def refusal_event(self, type_: EventType, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""The mix of what is submitted, which prices the queue's plans. No I/O."""
+"""The mix of what is submitted, jobs and other pods alike, which prices the queue's plans. No I/O."""
 
 from dataclasses import replace
 
@@ -8,11 +8,13 @@ from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.engine.model.topology import HOSTNAME
 from dovetail.engine.score.ledger_prices import price_by
 from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
-from dovetail.gpu.request import GPURequest
 
 
 class JobMix:
-    """Learns from submitted GPUJobs. Plans on `ledger` and its copies are judged by its `term`."""
+    """Learns from submitted GPUJobs and from the pods of no GPUJob, which take the same nodes.
+
+    Plans on `ledger` and its copies are judged by its `term`.
+    """
 
     def __init__(self, ledger: Ledger, *, policy: FragmentationPolicy) -> None:
         self.term = LiveFragmentation(ledger, settings=FragmentationSettings(policy=policy))
@@ -22,12 +24,20 @@ class JobMix:
         """Count a submitted job, once: a gang as many requests, because it needs a place for each at the same time.
 
         Workers with whole GPUs that must be on one host count as one request for all of them: they need one node with
-        that many free GPUs. A job without GPUs is not planned and does not count.
+        that many free GPUs. `ask` is None for a job whose request cannot be read.
         """
-        if ask is None or ask.gpu is None:
+        if ask is None:
             return
         together = _on_one_host(ask, workers=workers)
-        self.term.arrived(_joined(ask, gpu=ask.gpu, workers=together), key=uid, count=workers // together)
+        self.term.arrived(_joined(ask, workers=together), key=uid, count=workers // together)
+
+    def created(self, ask: Ask | None, *, uid: str) -> None:
+        """Count a pod of no GPUJob, once; None for one that requests nothing of ours.
+
+        The extender counts the same pods. Where both count alike, a job is planned where its pod would go.
+        """
+        if ask is not None:
+            self.term.arrived(ask, key=uid)
 
 
 def _on_one_host(ask: Ask, *, workers: int) -> int:
@@ -41,13 +51,13 @@ def _on_one_host(ask: Ask, *, workers: int) -> int:
     return rules.group_size if labels.get(rules.group_level) == HOSTNAME else 1
 
 
-def _joined(ask: Ask, *, gpu: GPURequest, workers: int) -> Ask:
+def _joined(ask: Ask, *, workers: int) -> Ask:
     """What so many workers together ask of one node."""
-    if workers == 1:
+    if ask.gpu is None or workers == 1:
         return ask
     return replace(
         ask,
-        gpu=replace(gpu, count=gpu.count * workers),
+        gpu=replace(ask.gpu, count=ask.gpu.count * workers),
         cpu_milli=ask.cpu_milli * workers,
         memory_mib=ask.memory_mib * workers,
     )

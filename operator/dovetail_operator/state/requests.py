@@ -5,17 +5,19 @@ Reading a spec takes longer than a lookup, so each generation of a job is read o
 
 from typing import NamedTuple
 
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob, MemoryUse
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import Ranking, Rankings
 from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
+from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.batch_job import is_guests
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.alternatives import asks_by_kind
-from dovetail.pods.demand import ask_of_job, estimated
+from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated
 from dovetail.pods.score_weights import check_job
 from dovetail.queue.inputs.ways import chosen_way
 from dovetail.queue.verdicts import Admitted
@@ -100,6 +102,13 @@ class Requests:
             reading = Reading()
         self._readings[job.metadata.uid] = (job.metadata.generation, reading)
         return reading
+
+    def ask_of_pod(self, pod: Pod) -> Ask | None:
+        """The request of a pod of no GPUJob; None if it requests nothing of ours, or cannot be read."""
+        try:
+            return ask_of_pod(pod, ranking=self._rankings.of(pod.metadata.namespace), vendors=self._store.view.vendors)
+        except (RequestError, QuantityError):
+            return None
 
     def observe(self, job: GPUJob) -> None:
         """Do nothing: `read` reads a new generation when it is first asked for."""

@@ -20,7 +20,7 @@ from dovetail.jobs.memory_use import Learning
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.jobs.start_times import resting, too_early
-from dovetail.pods.tenancy import run_of
+from dovetail.pods.tenancy import is_submitted_as_job, run_of
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.inputs.workers import sized
@@ -43,9 +43,9 @@ from dovetail_operator.state.store import Store
 class State:
     """The store, the table of decisions, and the answers that follow from both for one job.
 
-    Only `configure` changes either. `mix` learns from the jobs that `count_submitted` gets, and prices plans.
-    `records` says which jobs have a record in the history; None if no history is kept. `cpu_fallback` are the seconds
-    of `namespace_cpu_fallback`, by namespace.
+    Only `configure` changes either. `mix` learns from the jobs that `count_submitted` gets and the pods that
+    `count_created` gets, and prices plans. `records` says which jobs have a record in the history; None if no history
+    is kept. `cpu_fallback` are the seconds of `namespace_cpu_fallback`, by namespace.
     """
 
     def __init__(
@@ -193,6 +193,12 @@ class State:
         """Count a job in the mix that prices plans, once."""
         preferred = next(iter(self.requests.read(job).asks), None)
         self.mix.submitted(preferred, uid=job.metadata.uid, workers=job.spec.workers)
+
+    def count_created(self, pod: Pod) -> None:
+        """Count a pod in the mix that prices plans, once. The pods of a GPUJob count as it is submitted."""
+        if is_submitted_as_job(pod):
+            return
+        self.mix.created(self.requests.ask_of_pod(pod), uid=pod.metadata.uid)
 
     def _pods_to_end(self, job: GPUJob, *, child: Job | None) -> Sequence[Pod]:
         """The pods that end before the job starts: those of its batch Job, and of a guest those of an earlier record.

@@ -26,6 +26,21 @@ def test_jobs_are_allocated_what_plain_pods_are(term: str, plain: str) -> None:
         assert found == pytest.approx(expected, abs=2.5)
 
 
+def test_a_job_is_planned_where_a_pod_goes() -> None:
+    scene = make_scene(copies=4)
+    pods, jobs = run_one("pack", scene=scene), run_one("ph", scene=replace(scene, jobs=True))
+    assert jobs.allocated_milli.tolist() == pods.allocated_milli.tolist()
+    assert (jobs.refused, jobs.fragments_milli) == (pods.refused, pods.fragments_milli)
+
+
+def test_a_job_for_a_model_of_one_size_fits_there_alone() -> None:
+    cards = [replace(nodes()[0], name=model, model=model) for model in ("V100M16", "V100M32", "X1")]
+    planned = PlannedJobs(cards, term="ph")
+    for row, model in enumerate(["V100M16", "V100M32", "X1"]):
+        found = [planned.choose(replace(whole(8), models=(model,))) for _ in range(2)]
+        assert [each and each.node for each in found] == [row, None]
+
+
 def test_jobs_that_end_give_back_what_they_had() -> None:
     scene = make_scene(departures=True, percent=400)
     columns = columns_of(scene.nodes)

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.builtin import Event
+from dovetail import names
+from dovetail.api.builtin import Event, Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.controller.event_handlers import Changes
@@ -153,3 +154,28 @@ def test_a_batch_job_s_counts_of_running_pods_wake_no_one(changes: Changes, aske
     ready = msgspec.structs.replace(child.status, ready=1)
     changes.child_event("MODIFIED", msgspec.structs.replace(child, metadata=metadata, status=ready))
     assert asked.how == ["soon"]
+
+
+def created(uid: str, *, node: str = "", labels: dict[str, str] | None = None, cpu: str = "8", of: str = "") -> Pod:
+    """A pod that requests so many CPUs of a node that Dovetail chooses; `of` names its batch Job."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": of, "uid": "uid-child", "controller": True}
+    metadata = {"name": uid, "namespace": "team", "uid": uid, "labels": labels or {}}
+    resources = {"requests": {"cpu": cpu, names.GPU_MILLI: "0"}}
+    return msgspec.convert(
+        {
+            "metadata": {**metadata, "ownerReferences": [owner] if of else []},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "resources": resources}]},
+        },
+        Pod,
+    )
+
+
+async def test_a_created_pod_of_no_job_counts_in_the_mix_of_the_queue(changes: Changes) -> None:
+    mix = changes.state.mix.term
+    changes.pod_event("ADDED", created("new"))
+    changes.pod_event("MODIFIED", created("new", node="a"))
+    changes.pod_event("ADDED", created("bound before the list", node="a"))
+    changes.pod_event("ADDED", created("worker", labels={names.LABEL_JOB: "x"}, of="x"))
+    changes.pod_event("ADDED", created("of a guest that has no record yet", labels={names.RUN: "run"}))
+    changes.pod_event("ADDED", created("cannot be read", cpu="many"))
+    assert [(each.cpu_milli, each.gpus, each.weight) for each in mix.record().counted] == [(8000, 0, pytest.approx(1, rel=0.01))]

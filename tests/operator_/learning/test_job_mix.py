@@ -1,4 +1,4 @@
-"""What submitted jobs leave in the mix that prices plans: every shape, and gangs as what they need at once."""
+"""What jobs and other pods leave in the mix that prices plans: every shape, and gangs as what they need at once."""
 
 from typing import Any
 
@@ -33,6 +33,7 @@ def gang(gpu: str, **rules: Any) -> Ask:
         (gang("2", required="rack", group_size=2, group_level="host"), 4, [(4, 1000, 2.0, 2000)]),
         (gang("2", group_size=2, group_level="nvlink"), 4, [(2, 1000, 4.0, 1000)]),
         (gang("0.5", required="host"), 4, [(1, 500, 4.0, 1000)]),
+        (Ask(gpu=None, cpu_milli=1000), 4, [(0, 0, 4.0, 1000)]),
         (None, 4, []),
     ],
     ids=[
@@ -44,7 +45,8 @@ def gang(gpu: str, **rules: Any) -> Ask:
         "each group on one host needs a node for the group",
         "an NVLink domain has several nodes",
         "shares on one host need no free GPU",
-        "a job without GPUs is not planned",
+        "workers without GPUs take CPU",
+        "a job that cannot be read",
     ],
 )
 def test_a_job_counts_as_what_it_needs_at_once(
@@ -58,3 +60,12 @@ def test_a_job_counts_once() -> None:
     for _ in range(2):
         mix.submitted(make_ask("1"), uid="job", workers=2)
     assert mix.term.arrivals == 2
+
+
+def test_a_pod_of_no_job_counts_once_by_what_it_requests() -> None:
+    mix = JobMix(Ledger(), policy="ph")
+    for uid in ("pod", "pod", "other"):
+        mix.created(Ask(gpu=None, cpu_milli=8000), uid=uid)
+    mix.created(None, uid="requests nothing of ours")
+    (found,) = mix.term.record().counted
+    assert (found.cpu_milli, found.gpus, mix.term.arrivals) == (8000, 0, 2)

@@ -321,8 +321,25 @@ def test_what_a_score_rests_on_is_said_beside_it() -> None:
 def test_of_a_job_it_is_said_that_the_queue_plans_by_its_own_mix() -> None:
     waiting = make_job("w", phase="Queued")
     found = explain(subjects.of_job(waiting, pods=(), settings=SETTINGS), make_picture(jobs=[waiting]))
-    assert found.basis.startswith("nodes are compared by ph on the mix of the 1 requests of jobs here")
+    assert found.basis.startswith("nodes are compared by ph on the mix of the 1 requests of jobs and pods here")
     assert "as the queue plans, and devices by ph on the mix of the 0 pods" in found.basis
+
+
+def test_the_queue_s_mix_has_the_pods_of_no_job_too() -> None:
+    waiting = make_job("w", phase="Queued")
+    pods = [
+        make_pod(
+            name,
+            node="a",
+            held=((at, 1000, 32768),),
+            asks={names.GPU_MILLI: "1000"},
+            request="1",
+            labels={names.LABEL_JOB: job} if job else {},
+        )
+        for at, (name, job) in enumerate([("plain", ""), ("w-0", "w")])
+    ]
+    found = explain(subjects.of_job(waiting, pods=(), settings=SETTINGS), make_picture(jobs=[waiting], pods=pods))
+    assert found.basis.startswith("nodes are compared by ph on the mix of the 2 requests of jobs and pods here")
 
 
 def test_of_stored_mixes_it_is_said_that_they_are_those_of_the_queue_and_the_extender() -> None:
