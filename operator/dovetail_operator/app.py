@@ -219,7 +219,7 @@ def _build_learning(client: Client, *, options: Options, state: State, pods: Cal
         term=state.mix.term,
         name=QUEUE_CONFIGMAP,
         namespace=options.namespace,
-        count_present=partial(_count_present, state, pods),
+        count_present=partial(_count_present, state, pods=pods),
         clock=time.monotonic,
     )
     return [misses, mix]
@@ -299,7 +299,7 @@ def _build_tenants(
     )
 
 
-async def _count_present(state: State, pods: Callable[[], Iterable[Pod]]) -> None:
+async def _count_present(state: State, *, pods: Callable[[], Iterable[Pod]]) -> None:
     """Count the jobs that are there as submitted, and the pods of no job, each the oldest first."""
     for job in sorted(state.store.jobs.values(), key=lambda job: job.metadata.creation_timestamp):
         state.count_submitted(job)
