@@ -147,7 +147,7 @@ async def test_an_answer_knows_each_change_that_was_there_when_it_was_asked_for(
         return queue
 
     def computed(_queue: PreparedQueue, **_: Any) -> DryRun:
-        return DryRun(outcome="Starts")
+        return STARTS
 
     def renamed(objects: ClusterObjects, **_: Any) -> ClusterObjects:
         seen.append(len(objects.gpunodes))
