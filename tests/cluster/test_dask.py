@@ -50,8 +50,12 @@ async def operator(sandbox: Cluster, client: Client, namespace: str, tmp_path: P
         await clients.until_pods(client, namespace=namespace, holds=lambda pods: not pods)
 
 
-def workers(pods: list[Pod]) -> list[Pod]:
-    return [pod for pod in pods if pod.metadata.labels.get("dask.org/component") == "worker"]
+def parts(pods: list[Pod], *, component: str) -> list[Pod]:
+    """The pods of a part of the DaskCluster; pods of the GPUJob may still be there."""
+    return [pod for pod in pods if pod.metadata.labels.get("dask.org/component") == component]
+
+
+workers, schedulers = partial(parts, component="worker"), partial(parts, component="scheduler")
 
 
 def workers_run(pods: list[Pod], *, count: int) -> bool:
@@ -70,7 +74,7 @@ async def test_workers_wait_with_a_reason_run_and_go_with_their_cluster(client: 
     pods = await clients.until_pods(client, namespace=jobs.namespace, holds=partial(workers_run, count=2))
     allocations = [allocation_in(pod.metadata.annotations) for pod in workers(pods)]
     assert all(each is not None and len(each.devices) == 1 for each in allocations)
-    (scheduler,) = [pod for pod in pods if pod not in workers(pods)]
+    (scheduler,) = schedulers(pods)
     assert allocation_in(scheduler.metadata.annotations) is None
     await client.delete(CLUSTERS, name="features", namespace=jobs.namespace)
     await clients.until_pods(client, namespace=jobs.namespace, holds=lambda pods: not pods)

@@ -95,7 +95,9 @@ open('result.json', 'w').write(json.dumps(made.job_manifest))
     manifest["metadata"]["namespace"] = jobs.namespace
     manifest["spec"]["template"]["metadata"]["annotations"][names.RUN_SECONDS] = "100000"
     made = await client.create(JOBS, body=manifest, as_type=Body, namespace=jobs.namespace)
-    await jobs.phase("Running", f"job-{made['metadata']['name']}")
+    record = f"job-{made['metadata']['name']}"
+    await jobs.there(GPUJOBS, record)
+    await jobs.phase("Running", record)
     await bound(client, namespace=jobs.namespace)
     await client.delete(JOBS, name=made["metadata"]["name"], namespace=jobs.namespace)
 
