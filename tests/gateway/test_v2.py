@@ -294,7 +294,7 @@ async def test_each_device_is_shown_with_what_is_promised_and_null_for_what_is_n
     assert found["devices"][0] == {
         "id": 0, "device_name": "cuda:0", "node": "b", "index": 0, "name": "V100", "compute_capability": "7.0",
         "total_memory_gb": 32.0, "allocated_memory_gb": 0.0, "cached_memory_gb": None, "free_memory_gb": 31.0,
-        "utilization": 50.0, "temperature": None, "power": None, "message": "",
+        "utilization": 50.0, "temperature": None, "power": None, "stale": False, "message": "",
         "current_tasks": {"training": 0, "inference": 0},
     }  # fmt: skip
 

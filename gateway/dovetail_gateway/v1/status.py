@@ -152,6 +152,7 @@ def device_data(use: DeviceUse, *, sees: Visibility) -> DeviceData:
         memory_total_mib=device.memory_mib,
         temperature_celsius=use.temperature_celsius,
         power_watts=use.power_watts,
+        stale=bool(use.stale),
         health="Healthy" if use.healthy else "Unhealthy",
         message=use.reason,
         allocations=[_allocation(holder, shown=sees.sees(holder.namespace)) for holder in use.holders],

@@ -185,7 +185,8 @@ class DeviceAllocation(Row, frozen=True, kw_only=True):
 class DeviceData(Row, frozen=True, kw_only=True):
     """The measurements of a device; null is a value that the driver does not report. `name` is the driver's.
 
-    `message` says why the device takes no new work, in one sentence; empty when it does.
+    Where `stale`, they are too old to count. `message` says why the device takes no new work, in one sentence; empty
+    when it does.
     """
 
     index: int
@@ -197,6 +198,7 @@ class DeviceData(Row, frozen=True, kw_only=True):
     memory_total_mib: int
     temperature_celsius: int | None
     power_watts: int | None
+    stale: bool
     health: str
     message: str
     allocations: list[DeviceAllocation]

@@ -153,6 +153,7 @@ def device_row(each: NumberedDevice, *, tasks: Counts) -> DeviceRow:
         utilization=None if each.use.utilization is None else round(each.use.utilization * 100, 2),
         temperature=each.use.temperature_celsius,
         power=each.use.power_watts,
+        stale=bool(each.use.stale),
         message=each.use.reason,
         current_tasks=tasks,
     )

@@ -149,7 +149,8 @@ class Resources(Row, frozen=True, kw_only=True):
 class DeviceRow(Row, frozen=True, kw_only=True):
     """A device. `allocated_memory_gb` is what is promised to its tenants.
 
-    `message` says why the device takes no new work, in one sentence; empty when it does.
+    Where `stale`, its measurements are too old to count. `message` says why the device takes no new work, in one
+    sentence; empty when it does.
     """
 
     id: int
@@ -165,6 +166,7 @@ class DeviceRow(Row, frozen=True, kw_only=True):
     utilization: float | None
     temperature: int | None
     power: int | None
+    stale: bool
     message: str
     current_tasks: Counts
 

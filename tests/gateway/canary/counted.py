@@ -176,6 +176,7 @@ def v1_monitoring(api: RbacApiServer, sees: Sees) -> Values:
                     "memory_total_mib": each["memoryMiB"],
                     "temperature_celsius": figure(api, node, each, name="temperatureCelsius"),
                     "power_watts": figure(api, node, each, name="powerWatts"),
+                    "stale": False,
                     "health": each.get("health", "Healthy"),
                     "message": why(api, node, each)[1],
                     "allocations": list(held(name, each["uuid"])),
@@ -254,6 +255,7 @@ def v2_gpus(api: RbacApiServer, _sees: Sees) -> Values:
                 "utilization": None if load is None else round(load * 100, 2),
                 "temperature": figure(api, node, each, name="temperatureCelsius"),
                 "power": figure(api, node, each, name="powerWatts"),
+                "stale": False,
                 "message": why(api, node, each)[1],
                 "current_tasks": _counts(api, node, each["index"]),
             }
