@@ -24,7 +24,7 @@ _DEVICE_GAUGES: Final = {
     "memory_used_bytes": "Memory in use as measured.",
     "temperature_celsius": "Temperature.",
     "power_watts": "Power draw.",
-    "healthy": "1 where the device may take work, else 0.",
+    "healthy": "1 where the device is healthy, else 0.",
     "promised_share_ratio": "Share of the device's compute that pods were promised; above 1 where they take turns.",
     "promised_memory_bytes": "Memory that pods were promised.",
     "tenants": "Pods that were promised a part of the device.",

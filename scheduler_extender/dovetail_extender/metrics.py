@@ -1,12 +1,12 @@
 """The extender's Prometheus metrics.
 
-Every label has a bounded set of values: verbs, policies, kinds of refusal, results of binds, states of holds, kinds of
-objects.
+Every label has a bounded set of values: verbs, policies, kinds of refusal, results of binds, states of holds, causes of
+devices that take no work, kinds of objects.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.availability import Cause
 from dovetail.kube.unreadable_objects import UnreadableCollector
 
 HOLD_STATES: Final = ("decided", "nominated", "planned", "reserved", "binding")
@@ -119,6 +120,8 @@ class _State(Collector):
         """Yield the gauges with their current values."""
         totals = self._ledger.totals()
         yield _gauge("devices", text="Healthy devices of the cluster.", value=totals.devices)
+        closed = dict.fromkeys(get_args(Cause), 0) | self._ledger.closed_devices()
+        yield _by("closed_devices", text="Devices that take no new work, by cause.", cause=closed)
         yield _gauge("share_milli", text="Compute of these devices, in thousandths of one.", value=totals.milli)
         yield _gauge(
             "promised_share_milli", text="Compute that is promised, in thousandths.", value=totals.promised_milli

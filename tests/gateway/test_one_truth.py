@@ -232,6 +232,13 @@ def test_the_queues_reason_and_the_extenders_filter_name_the_cause(failure: Fail
 
 
 @every_failure
+def test_the_extender_s_metric_counts_the_closed_devices_by_cause(failure: Failure) -> None:
+    # A node that is gone has no devices.
+    closed = 0 if failure.node is None else 2 - failure.available
+    assert failure.view.ledger.closed_devices() == ({failure.cause: closed} if closed else {})
+
+
+@every_failure
 def test_validate_suggests_nothing_that_cannot_run(failure: Failure) -> None:
     said = suggestion(Wanted(gpu_count=4), nodes=[failure.use], specs={})
     if failure.available:

@@ -5,6 +5,7 @@ so that no sequence of updates can drift. Claims outlive their node's report: a 
 the same devices or others, meets the claims that still exist.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from dovetail.engine.ledger.node_labels import Domains
 from dovetail.engine.ledger.node_table import NodeTable
 from dovetail.engine.ledger.partitions import Partitions, is_gpu, of_profile, seen_by
 from dovetail.engine.ledger.promises import promises
+from dovetail.engine.model.availability import Cause
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.columns import Columns, Floats, Ints, Table
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts, Totals
@@ -387,6 +389,18 @@ class Ledger:
             promised_mib=int(columns["promised"][counted].sum()),
             holds=sum(entry.is_hold for entry in self._claims.all()),
         )
+
+    def closed_devices(self) -> Counter[Cause]:
+        """How many GPUs of the existing nodes take no new work, by the first cause."""
+        columns, found = self._table.columns, Counter[Cause]()
+        there = columns["present"].any(axis=1) & columns["known"]
+        for row in np.flatnonzero(there).tolist():
+            name = self.name(row)
+            facts = self.facts(name)
+            of_node = () if facts is None else facts.unavailable
+            causes = ((*of_node, *device.unavailable) for device in self.devices(name))
+            found.update(each[0].cause for each in causes if each)
+        return found
 
     def copy(self, *, with_claims: bool = True) -> "Ledger":
         """An independent ledger with the same content and prices. Its log starts empty.

@@ -10,6 +10,7 @@ from dovetail import names
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Condition, ObjectMeta, find_condition
+from dovetail.cluster.availability import unreadable
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.cluster.node_kind import Serving, serving
 from dovetail.config.settings import Settings
@@ -139,10 +140,9 @@ def _report(seen: Seen) -> Iterator[Finding]:
 
 
 def _driver(seen: Seen) -> Iterator[Finding]:
-    ready = seen.condition("Ready")
-    if ready is not None and ready.status != "True":
+    if seen.report is not None and (problem := unreadable(seen.report)):
         fix = f"on the node: nvidia-smi, dmesg, and dovetail doctor --host; then {seen.picture.list_agents}"
-        yield _finding(seen, level="error", message=f"its devices cannot be read: {ready.message}", fix=fix)
+        yield _finding(seen, level="error", message=f"its devices cannot be read: {problem}", fix=fix)
 
 
 def _runtime(seen: Seen) -> Iterator[Finding]:
