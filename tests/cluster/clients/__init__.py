@@ -32,8 +32,13 @@ CLIENT_SECONDS: Final = 240
 
 def recipe(page: str, *, language: str) -> str:
     """The blocks of one language of a page of docs/integrations, one after the other."""
+    return "\n".join(recipes(page, language=language))
+
+
+def recipes(page: str, *, language: str) -> list[str]:
+    """The blocks of one language of a page of docs/integrations."""
     blocks = blocks_of((PAGES / f"{page}.md").read_text(encoding="utf-8"))
-    found = "\n".join(block.text for block in blocks if block.language == language)
+    found = [block.text for block in blocks if block.language == language]
     assert found, f"{page}.md has no block of {language}"
     return found
 
