@@ -24,6 +24,7 @@ from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.refusals import Refusal
 from dovetail.gpu.device_indexes import NodeDevice
+from dovetail.pods.node_affinity import admits
 from dovetail_cli.nodes import inventory as ginfo
 from dovetail_cli.nodes.top_screen import Screen
 from dovetail_gateway.access.visibility import EVERYTHING
@@ -225,7 +226,8 @@ def test_the_queues_reason_and_the_extenders_filter_name_the_cause(failure: Fail
     cause = failure.use.uses[0].unavailable[0]
     assert cause.text in refused.text or cause.cause == "Cordoned"
     assert "node a" not in refused.text
-    found = place(ledger, ask=make_ask("1@cuda:0"), workers=1, key="job", nodes=["a"])
+    possible = [name for name, node in failure.view.nodes.items() if admits(node, pod_spec={})]
+    found = place(ledger, ask=make_ask("1@cuda:0"), workers=1, key="job", nodes=possible)
     assert isinstance(found, Shortage)
     assert found.reason == "NodeUnhealthy"
     assert failure.says in found.message

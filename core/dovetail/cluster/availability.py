@@ -4,16 +4,12 @@ Pure. What a Node, its GPUNode and the drivers' ResourceSlices say becomes cause
 part of it. A report that is too old is no cause: the ledger places by promises then, and `Freshness` says so.
 """
 
-from typing import Final
-
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.api.meta import find_condition
 from dovetail.cluster.node_kind import Serving
 from dovetail.engine.model.availability import Unavailable, in_order
-
-# Taints that Karpenter and the cluster autoscaler put on a node before they evict its pods.
-_REMOVED_SOON: Final = frozenset({"karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"})
+from dovetail.pods.node_affinity import REMOVED_SOON
 
 
 def of_node(node: Node | None, *, serves: Serving) -> tuple[Unavailable, ...]:
@@ -29,7 +25,7 @@ def of_node(node: Node | None, *, serves: Serving) -> tuple[Unavailable, ...]:
         found.append(Unavailable(cause="NotManaged", detail=_served_by(serves)))
     if node.spec.unschedulable:
         found.append(Unavailable(cause="NodeCordoned"))
-    taints = sorted({taint.key for taint in node.spec.taints} & _REMOVED_SOON)
+    taints = sorted({taint.key for taint in node.spec.taints} & REMOVED_SOON)
     found += [Unavailable(cause="NodeDrained", detail=f"taint {taint}") for taint in taints]
     return in_order(found)
 
@@ -62,7 +58,7 @@ def unreadable(gpunode: GPUNode) -> str:
 
 def is_leaving(node: Node) -> bool:
     """Whether the node takes no new pods because it is to be emptied."""
-    return node.spec.unschedulable or any(taint.key in _REMOVED_SOON for taint in node.spec.taints)
+    return node.spec.unschedulable or any(taint.key in REMOVED_SOON for taint in node.spec.taints)
 
 
 def _served_by(serves: Serving) -> str:

@@ -11,11 +11,13 @@ from typing import Any, Final, Literal
 from dovetail.api.builtin import Node, Taint
 
 _KEEPING_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
-# The ledger knows these states from the node itself: cordoned, or not ready. A node that can come back remains possible
-# for a job.
-_STATES: Final = frozenset(
-    {"node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
-)
+# Taints that Karpenter and the cluster autoscaler put on a node before they evict its pods.
+REMOVED_SOON: Final = frozenset({"karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"})
+# The ledger knows these states from the node itself: cordoned, drained, or not ready. A node that can come back remains
+# possible for a job.
+_STATES: Final = REMOVED_SOON | {
+    "node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable",
+}  # fmt: skip
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 Expression = Mapping[str, Any]
 ExclusionKind = Literal["NodeSelector", "Taint", "NodeAffinity"]

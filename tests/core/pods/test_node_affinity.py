@@ -83,9 +83,15 @@ def test_what_keeps_a_pod_off_is_named() -> None:
     assert exclusion(make_node(), pod_spec={}) is None
 
 
-@pytest.mark.parametrize("state", ["unschedulable", "not-ready", "unreachable"])
-def test_a_taint_that_tells_the_nodes_state_is_left_to_who_knows_the_node(state: str) -> None:
-    assert admits(make_node(taint={"key": f"node.kubernetes.io/{state}", "effect": "NoSchedule"}), pod_spec={})
+@pytest.mark.parametrize(
+    "key",
+    [
+        "node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable",
+        "karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler",
+    ],
+)  # fmt: skip
+def test_a_taint_that_tells_the_nodes_state_is_left_to_who_knows_the_node(key: str) -> None:
+    assert admits(make_node(taint={"key": key, "effect": "NoSchedule"}), pod_spec={})
 
 
 @pytest.mark.parametrize(
