@@ -92,7 +92,8 @@ class Scene:
 
     async def replica(self, name: str, *, gpu: str, queued: bool = False) -> Pod:
         """The one pod of a new Deployment, once it runs."""
-        labels, annotations = {"app": name}, {names.REQUEST: gpu, names.RUN_SECONDS: str(FOR_EVER)}
+        labels = {"app": name}
+        annotations = {names.REQUEST: gpu, names.POLICY: "Pack", names.RUN_SECONDS: str(FOR_EVER)}
         pods = {
             "metadata": {"labels": labels, "annotations": annotations},
             "spec": {"containers": [{"name": "main", "image": "busybox"}]},
@@ -134,15 +135,16 @@ async def scene(jobs: Jobs) -> AsyncIterator[Scene]:
     await made.clear()
 
 
+@pytest.mark.parametrize("gpu", ["1(V100)", "0.5(V100)"])
 async def test_the_recipe_s_policy_moves_a_share_to_a_fuller_node_and_leaves_the_queue_alone(
-    scene: Scene, descheduling: Descheduling
+    scene: Scene, descheduling: Descheduling, gpu: str
 ) -> None:
     on_one = {"nodeSelector": {"kubernetes.io/hostname": "v100-0"}}
     template = {"metadata": {"annotations": {names.RUN_SECONDS: str(FOR_EVER)}}, "spec": on_one}
     template["spec"] |= {"containers": [{"name": "main", "image": "busybox"}]}
     await scene.jobs.submit("all-of-it", gpu=4, template=template)
     await scene.jobs.phase("Running", "all-of-it")
-    share = await scene.replica("share", gpu="0.5(V100)")
+    share = await scene.replica("share", gpu=gpu)
     assert share.spec.node_name == "v100-1"
     await scene.jobs.delete("all-of-it")
     await scene.jobs.without_pods("all-of-it")
