@@ -13,8 +13,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from dovetail.api.gpunode import Cause
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.availability import Cause
 from dovetail.kube.unreadable_objects import UnreadableCollector
 
 HOLD_STATES: Final = ("decided", "nominated", "planned", "reserved", "binding")
