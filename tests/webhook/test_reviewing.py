@@ -366,3 +366,44 @@ def test_a_guest_that_cannot_be_queued_is_denied_with_the_sentence() -> None:
     answer = REVIEWER.answer(json.dumps(guest_review(empty)).encode())
     message = json.loads(answer.body)["response"]["status"]["message"]
     assert message == "it asks for no pods, so there is nothing to queue"
+
+
+def patched(review: dict[str, Any]) -> Any:
+    """The object of a review with its patch (RFC 6902), as the API server applies it."""
+    found = copy.deepcopy(review["request"]["object"])
+    for step in patch_in(review):
+        *way, last = (part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:])
+        at: Any = found
+        for part in way:
+            at = at[int(part)] if isinstance(at, list) else at[part]
+        if step["op"] == "remove":
+            del at[last]
+        elif isinstance(at, list):
+            at.insert(len(at) if last == "-" else int(last), step["value"])
+        else:
+            at[last] = step["value"]
+    return found
+
+
+OWN = {"a~b/c": "d", f"{names.MPS_MEMORY}x": "1", "dovetail.dev/display-name": "mine"}
+
+
+@pytest.mark.parametrize("request_text", ["", "0.5", "2", "8G,0.5"])
+@pytest.mark.parametrize("labels", [{}, {names.LABEL_QUEUE: "default"}, {names.LABEL_QUEUE: "default", "x": "y"}])
+@pytest.mark.parametrize("copied", [{}, AT_BIND, {names.TERM: "7"}], ids=["new", "copy", "part"])
+def test_of_a_new_pod_all_annotations_stay_but_those_of_a_bind_whatever_else_it_gets(
+    request_text: str, labels: dict[str, str], copied: dict[str, str]
+) -> None:
+    asked = {names.REQUEST: request_text} if request_text else {}
+    pod = {
+        "metadata": {"name": "p", "annotations": {**OWN, **asked, **copied}, "labels": labels},
+        "spec": {"containers": [{"name": "main"}]},
+    }
+    after = patched(make_review(object=pod, uid="r-1"))
+    user = {names.USER: "ada"} if labels else {}
+    assert after["metadata"]["annotations"] == {**OWN, **asked, **user}
+    gates = after["spec"].get("schedulingGates", [])
+    assert gates == ([{"name": names.QUEUE_GATE}] if labels else [])
+    assert {**labels, **after["metadata"]["labels"]} == after["metadata"]["labels"]
+    (main,) = after["spec"]["containers"]
+    assert (names.GPU_MILLI in main.get("resources", {}).get("limits", {})) is bool(request_text)

@@ -5,10 +5,11 @@ the three cycles is compared with one without caches (`twin`), and what starts i
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+import msgspec
 import pytest
 
 from dovetail.api.gpuquota import GPUQuota
@@ -20,6 +21,7 @@ from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, commit, find_room
+from dovetail.queue.preemption.negative_cache import NegativeCache
 from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.victims import Running
 from dovetail.queue.quota_tree.tree_builder import tree_of
@@ -59,6 +61,8 @@ class Scene:
     windows: tuple[Window, ...] = ()
     quotas: tuple[GPUQuota, ...] = ()
     rules: Rules = RULES
+    # As in the operator, it outlives the cycles.
+    negative_cache: NegativeCache = field(default_factory=NegativeCache)
 
     def __post_init__(self) -> None:
         random = self.random
@@ -123,7 +127,9 @@ class Scene:
 
     def decide(self, told: Mapping[str, str], *, left: bool = False) -> tuple[dict[str, str], dict[str, Verdict]]:
         """One cycle: whose jobs end for whom, and the verdicts. The jobs `told` end by earlier decisions."""
-        evictor = Evictor(running=self.as_running(told, left=left), rules=self.rules)
+        evictor = Evictor(
+            running=self.as_running(told, left=left), rules=self.rules, negative_cache=self.negative_cache
+        )
         look = CheckedCycle(
             self.ledger.copy(), sites={}, leaving=self.ends, gate=self.gate(gone=told if left else {}),
             evictor=evictor, windows=self.placed_windows(),
@@ -208,3 +214,68 @@ def test_all_mechanisms_together_keep_the_limits_and_start_those_for_whom_others
     scene.check_limits(verdicts, gone=told)
     for by in set(told.values()):
         assert isinstance(verdicts[by], Admitted), f"others have ended for {by}"
+
+
+def windows_end(scene: Scene) -> None:
+    scene.windows = ()
+
+
+def windows_are_later(scene: Scene) -> None:
+    scene.windows = tuple(replace(each, at_seconds=HOUR, until_seconds=3 * HOUR) for each in scene.windows)
+
+
+def priorities_rise(scene: Scene) -> None:
+    for key, owned in scene.waiting.items():
+        scene.waiting[key] = replace(owned, job=replace(owned.job, priority=owned.job.priority + 30))
+
+
+def limits_end(scene: Scene) -> None:
+    scene.quotas = tuple(
+        msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, limit=None)) for each in scene.quotas
+    )
+
+
+def guarantees_end(scene: Scene) -> None:
+    scene.quotas = tuple(
+        msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, guaranteed=None)) for each in scene.quotas
+    )
+
+
+def firm_jobs_may_end(scene: Scene) -> None:
+    scene.running = {key: replace(owned, preemptible=True) for key, owned in scene.running.items()}
+
+
+def budget_comes(scene: Scene) -> None:
+    scene.rules = replace(scene.rules, left=1000)
+
+
+def jobs_end(scene: Scene) -> None:
+    """Every third running job ends."""
+    for key in list(scene.running)[::3]:
+        del scene.running[key]
+        for claim in scene.claims.pop(key):
+            scene.ledger.release(claim)
+            scene.ends = [each for each in scene.ends if each.key != claim]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        windows_end, windows_are_later, priorities_rise, limits_end, guarantees_end, firm_jobs_may_end, budget_comes,
+        jobs_end,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_what_earlier_cycles_did_not_find_is_looked_for_once_it_may_be_there(
+    seed: int, change: Callable[[Scene], None]
+) -> None:
+    scene = Scene(random=Random(seed))
+    scene.rules = replace(scene.rules, gap=10, left=1 if change is budget_comes else 1000)
+    scene.windows += tuple(
+        Window(name=f"v-{node}", quota="search", at_seconds=0.0, until_seconds=HOUR, until="then", gpus=4, nodes=[node])
+        for node in scene.random.choice(["", "m", "mn"])
+    )
+    scene.decide({})
+    scene.decide({})
+    change(scene)
+    scene.decide({})

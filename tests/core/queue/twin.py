@@ -7,6 +7,7 @@ kept beside all that has started.
 from collections import Counter
 from collections.abc import Iterable
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from dovetail.engine.gang.shortage import Shortage
@@ -61,7 +62,13 @@ class CheckedCycle(SchedulingCycle):
     @staticmethod
     def _bare(ledger: Ledger, *, evictor: Evictor | None = None, gate: Any = None, **options: Any) -> SchedulingCycle:
         if evictor is not None:
-            evictor = Evictor(running=evictor.running, rules=evictor.rules, negative_cache=NegativeCache())
+            # Whose turn it is to search is no cache: both have the same.
+            forgetful = NegativeCache()
+            forgetful.turns = deepcopy(evictor.negative_cache.turns)
+            forgetful.turns_at_limits = deepcopy(evictor.negative_cache.turns_at_limits)
+            evictor = Evictor(
+                running=evictor.running, rules=evictor.rules, orders=dict(evictor.orders), negative_cache=forgetful
+            )
         return _Bare(ledger.copy(), evictor=evictor, gate=deepcopy(gate), **options)
 
     def at(self, job: Candidate) -> Verdict:
@@ -145,4 +152,6 @@ def _asked(loans: Loans) -> object:
 
 def _said(verdict: Verdict) -> object:
     """What a verdict decides. Of a shortage it may quote the numbers at the first job of the shape."""
-    return verdict if isinstance(verdict, Admitted) else (verdict.kept, verdict.reason == "Quota")
+    if isinstance(verdict, Admitted):
+        return replace(verdict, on_cpu="on the CPU" if verdict.on_cpu else "")
+    return verdict.kept, verdict.reason == "Quota"

@@ -1,5 +1,6 @@
 """A bind by itself: what a lease, a deadline and each answer of the API server mean for the promise."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from dovetail_extender.bind.binder import Binder, Outcome
 from dovetail_extender.protocol import BindingArgs
 from tests.extender.builders import make_pod
 from tests.extender.desk import Desk, NoGPUNodes, NoJobs
+from tests.faults import at_each_await
 
 DEADLINE = 4.0
 ASKED = make_pod("p", "2", milli=2000)
@@ -259,3 +261,61 @@ async def test_draining_waits_for_binds_and_outlives_their_failure() -> None:
     with pytest.raises(RuntimeError):
         await scene.bind()
     await scene.binder.drain()
+
+
+class SlowPods(Pods):
+    """Pods whose reads and writes take several turns of the loop, and say when they are cut off."""
+
+    cut_off: int = 0
+
+    async def _takes(self) -> None:
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.cut_off += 1
+            raise
+
+    async def read(self, *, namespace: str, name: str, deadline_seconds: float) -> Pod:
+        await self._takes()
+        return await super().read(namespace=namespace, name=name, deadline_seconds=deadline_seconds)
+
+    async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
+        await self._takes()
+        await super().bind(pod, node=node, annotations=annotations, deadline_seconds=deadline_seconds)
+        await self._takes()
+
+
+@pytest.mark.parametrize("callers", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("answer", "result"), [(None, "bound"), (NotFound(Status(code=404)), "gone"), (SILENT, "unsettled")]
+)
+async def test_a_bind_ends_as_it_began_at_whatever_moment_those_who_asked_leave(
+    callers: int, answer: KubeError | None, result: str
+) -> None:
+    async def make() -> Scene:
+        return Scene(pods=SlowPods(answer=answer))
+
+    async def journey(scene: Scene) -> None:
+        if scene.pods.writes:
+            # The write is on its way, or was answered: it is not sent again before its end.
+            await scene.binder.drain()
+            return
+        outcomes = await asyncio.gather(*(scene.bind() for _ in range(callers)))
+        assert {each.result for each in outcomes} == {result}
+
+    async def end(scene: Scene) -> object:
+        await scene.binder.drain()
+        assert isinstance(scene.pods, SlowPods)
+        return scene.pods.cut_off, len(scene.pods.writes), scene.promised, scene.binder.unseen, scene.binder.unsettled
+
+    assert await at_each_await(make, journey=journey, end=end) > 0
+
+
+async def test_who_leaves_takes_the_answer_from_nobody_else_who_asked_for_the_same_bind() -> None:
+    scene = Scene(pods=SlowPods())
+    first, second = (asyncio.create_task(scene.bind()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).result == "bound"
+    assert len(scene.pods.writes) == 1

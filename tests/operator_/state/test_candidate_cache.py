@@ -249,6 +249,21 @@ CHANGES = (
     Change(
         says="a quota keeps it to a pool", happens=lambda state, _: state.store.quotas.update(quota(pools=["fast"]))
     ),
+    Change(
+        says="a quota lowers the highest priority",
+        happens=lambda state, _: state.store.quotas.update(quota(maxPriority=5)),
+    ),
+    Change(
+        says="a quota forbids preemption",
+        happens=lambda state, _: state.store.quotas.update(quota(namespaces=["team"], preemptionPolicy="Never")),
+    ),
+    Change(
+        says="a quota of its project keeps it to a pool once it is in the project",
+        happens=lambda state, job: (
+            state.store.quotas.update(quota(projects=["p"], pools=["fast"])),
+            state.store.job_changed(edit(job, meta={"labels": {"dovetail.dev/project": "p"}})),
+        ),
+    ),
     Change(says="what others used is reckoned", happens=reckon),
     Change(
         says="more is known of run times",

@@ -1,10 +1,12 @@
 """GPUs that are kept for a time: who may have them meanwhile."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim
 from dovetail.queue.backfill.advance_reservation import Window, Windows, kept_of, placed
 from dovetail.queue.cycle import SchedulingCycle, admit
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
@@ -252,3 +254,46 @@ def test_a_limit_that_lets_a_job_use_what_is_kept_for_later_is_in_its_plan() -> 
     (verdict,) = admit([make_job("x", "1", hours=0.5)], ledger=ledger, sites={}, windows=guard)
     assert isinstance(verdict, Admitted)
     assert verdict.limit_seconds == HOUR / 2
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_kept_is_free_by_then_and_as_much_as_there_is(seed: int) -> None:
+    random, ledger, ends = Random(seed), make_ledger(n=4, m=2), list[Leaving]()
+    for number in range(random.randint(1, 6)):
+        ends += run(ledger, make_job(f"r{number}", hours=random.choice([None, None, 0.5, 2.0])))
+    windows = [
+        Window(
+            name=f"w{number}", quota="vision", at_seconds=at * HOUR, until_seconds=(at + 1) * HOUR, until="then",
+            gpus=random.randint(1, 4), nodes=random.choice([None, ["n"]]),
+        )
+        for number, at in enumerate(random.sample([0.0, 0.5, 1.0, 24.0, 30.0], 2))
+    ]  # fmt: skip
+    found = {each.job.key: each for each in placed(windows, ledger=ledger, leaving=ends).get("vision", [])}
+    taken = dict[str, set[str]]()
+    for window in windows:
+        # A job without a time limit is assumed to end, and may stay.
+        stays = {each.key for each in ends if each.assumed or each.at_seconds > window.at_seconds}
+        held = {device.uuid for key in stays for device in claim_of(ledger, key).devices}
+        kept = found.get(window.key)
+        mine = taken[window.key] = {device.uuid for claim in kept.claims for device in claim.devices} if kept else set()
+        assert not mine & held, "it is kept on devices that nobody has to leave"
+        others = {
+            uuid
+            for other in windows
+            if other is not window and overlap(window, other) and (other.key in taken)
+            for uuid in taken[other.key]
+        }
+        assert not mine & others, "a device is kept twice for one time"
+        there = {f"{name}-{at}" for name in window.nodes or "nm" for at in range({"n": 4, "m": 2}[name])}
+        if not any(overlap(window, other) for other in windows if other is not window):
+            assert len(mine) == min(window.gpus, len(there - held))
+
+
+def claim_of(ledger: Ledger, key: str) -> Claim:
+    claim = ledger.claim(key)
+    assert claim is not None
+    return claim
+
+
+def overlap(one: Window, other: Window) -> bool:
+    return one.at_seconds < other.until_seconds and other.at_seconds < one.until_seconds
