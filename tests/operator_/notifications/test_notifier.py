@@ -278,6 +278,18 @@ async def test_a_job_that_went_while_it_was_noted_is_let_be(client: Client, api:
         assert box.subjects == ["Job 7 (x) has started"]
 
 
+async def test_after_a_conflict_with_another_job_of_its_name_nothing_is_noted_there(client: Client, api: Api) -> None:
+    other = make_job(notify=ALL, status=ENDED, meta={"uid": "uid-other", "resourceVersion": "12"})
+    api.answer(STATUS, Answer(status=409, body={"code": 409, "reason": "Conflict", "message": "changed"}))
+    api.answer(GET, body(other))
+    async with at_work(client, api) as (told, box):
+        told.notifier.observe(told_job(**RUNS))
+        await api.until(GET, count=1)
+        await eventually(lambda: not told.notifier._jobs)
+        assert box.subjects == ["Job 7 (x) has started"]
+    assert len(api.of(STATUS)) == 1
+
+
 async def test_where_nobody_can_be_told_the_job_says_so_once(client: Client, api: Api) -> None:
     job = told_job(**RUNS)
     api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
