@@ -6,7 +6,7 @@ bound, deleted or no longer nominated. As in kube-scheduler, the hold counts aga
 priority; a pod of higher priority may take the room.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +16,7 @@ from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.score.fit_cache import FitCache
-from dovetail.gpu.request import RequestError
+from dovetail.gpu.request import WHOLE_MILLI, RequestError
 
 # Preemptions whose chosen devices are remembered until kube-scheduler nominates the pod.
 REMEMBERED: Final = 1000
@@ -198,10 +198,29 @@ class Nominations:
         standing = self._ledger.claim(uid)
         if standing is not None and not self._ledger.is_hold(uid):
             return
-        intended = self._intended.get(uid, {}).get(nomination.node)
-        claim = self._room_when_they_left(uid, nomination=nomination) if intended is None else intended.claim
+        claim = self._as_intended(uid, nomination=nomination) or self._room_when_they_left(uid, nomination=nomination)
         if claim is not None:
             self._ledger.commit(claim, hold_until=_FOR_EVER)
+
+    def _as_intended(self, uid: str, *, nomination: _Nomination) -> Claim | None:
+        """The devices that were chosen at preemption; None if none were, or something else has taken them since.
+
+        A pod of higher priority may have taken them, or the pod was nominated elsewhere in between.
+        """
+        node, intended = nomination.node, self._intended.get(uid, {}).get(nomination.node)
+        if intended is None:
+            return None
+        lower = {each for each, other in self._pods.items() if other.priority < nomination.priority}
+        gone = {*self._leaving.get(node, ()), *intended.victims, *filter(self._ledger.is_hold, lower)}
+        left = [claim for claim in self._ledger.claims_on(node) if claim.key not in {*gone, uid}]
+        taken = Counter[str]()
+        for device in (device for claim in (*left, intended.claim) for device in claim.devices):
+            taken[device.uuid] += device.share_milli
+        if any(taken[device.uuid] > WHOLE_MILLI for device in intended.claim.devices):
+            return None
+        with self._ledger.without(gone):
+            found = self._fit_cache.check(nomination.ask, node=node, key=uid)
+        return intended.claim if isinstance(found, Fit) else None
 
     def _room_when_they_left(self, uid: str, *, nomination: _Nomination) -> Claim | None:
         """The claim that the pod gets on its node now, or once the pods that are leaving have left."""

@@ -154,6 +154,25 @@ def test_the_devices_that_were_chosen_at_preemption_are_the_ones_that_are_kept()
     assert desk.devices(URGENT) == [device.uuid for device in chosen.devices]
 
 
+def test_chosen_devices_that_something_else_has_taken_since_are_not_held_again() -> None:
+    desk = Desk(a=2)
+    chosen = Claim(key=URGENT, node="a", devices=(desk.bind(make_pod("x"), "a").devices))  # type: ignore[union-attr]
+    desk.ledger.release("uid-x")
+    desk.nominations.intend(
+        URGENT, by_node={"a": Intended(claim=chosen, victims=frozenset({"uid-x"}), at=desk.clock())}
+    )
+    desk.put(urgent("1", node="a"))
+    assert desk.devices(URGENT) == [device.uuid for device in chosen.devices]
+    assert isinstance(desk.bind(make_pod("first", "2", milli=2000, priority=101), "a"), Claim)
+    desk.nominations.review()
+    assert desk.held(URGENT) == [""], "its room is taken: a hold would promise it twice"
+    desk.ledger.release("uid-first")
+    desk.bind(make_pod("other"), "a")
+    desk.nominations.review()
+    assert desk.held(URGENT) == ["a"]
+    assert set(desk.devices(URGENT)).isdisjoint(desk.devices("uid-other"))
+
+
 def test_choices_are_remembered_for_the_last_thousand_pods() -> None:
     desk = full("a")
     way = {"a": Intended(claim=Claim(key="x", node="a"), victims=frozenset({"uid-a"}), at=desk.clock())}

@@ -5,36 +5,38 @@ now, on that node. When every pod is gone, nothing is kept.
 """
 
 from collections import Counter
+from random import Random
 from typing import Any
 
-import hypothesis.strategies as st
-from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+import msgspec
+import pytest
 
+from dovetail.api.builtin import Pod
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.model.claims import Claim
 from dovetail.gpu.request import WHOLE_MILLI
+from dovetail_extender.holds.nominations import Intended
 from tests.extender.builders import make_pod
 from tests.extender.desk import Desk
 
 PODS = ("p", "q", "r", "s")
 NODES = ("a", "b")
-UIDS = st.sampled_from(PODS)
-WHERE = st.sampled_from(NODES)
 LEAVES = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
-class NominationsMachine(RuleBasedStateMachine):
+class Scene:
     """Pods of several priorities for two small nodes."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
         self.desk = Desk(a=2, b=2)
         # The pods as the watch has shown them, and the promises that it shows or is yet to show.
         self.pods: dict[str, dict[str, Any]] = {}
         self.nominated: dict[str, str] = {}
         self.promised: dict[str, Claim] = {}
         self.leaving: set[str] = set()
+        # The pods that the watch has shown as bound.
+        self.shown: set[str] = set()
 
     def show(self, name: str, *, node: str = "", **meta: Any) -> None:
         pod = self.pods[name]
@@ -43,25 +45,35 @@ class NominationsMachine(RuleBasedStateMachine):
             status |= {"nominatedNodeName": self.nominated[name]}
         self.desk.put({**pod, "status": status}, node=node, **meta)
 
-    @rule(name=UIDS, gpu=st.sampled_from(["1", "2"]), priority=st.sampled_from([0, 5, 10]))
-    def create(self, name: str, gpu: str, priority: int) -> None:
+    def create(self, name: str, _node: str) -> None:
+        gpu, priority = self.random.choice("12"), self.random.choice([0, 5, 10])
         if name not in self.pods:
             self.pods[name] = make_pod(name, gpu, milli=1000 * int(gpu), priority=priority)
             self.show(name)
 
-    @rule(name=UIDS, node=WHERE)
     def nominate(self, name: str, node: str) -> None:
         if name in self.pods and name not in self.shown:
             self.nominated[name] = node
             self.show(name)
 
-    @rule(name=UIDS)
-    def take_back(self, name: str) -> None:
+    def take_back(self, name: str, _node: str = "") -> None:
         if name in self.pods and name not in self.shown:
             self.nominated.pop(name, None)
             self.show(name)
 
-    @rule(name=UIDS, node=WHERE)
+    def intend(self, name: str, node: str) -> None:
+        """A preemption has chosen the devices that the pod gets there once all that leave have left."""
+        if name in self.pods and name not in self.promised:
+            pod = msgspec.convert(self.pods[name], Pod)
+            gone = [f"uid-{each}" for each in self.leaving]
+            with self.desk.ledger.without(gone):
+                ask = self.desk.ask(self.pods[name])
+                fit = check(self.desk.ledger, ask=ask, node=node, key=pod.metadata.uid)
+            if isinstance(fit, Fit):
+                way = Intended(claim=fit.claim, victims=frozenset(gone), at=self.desk.clock())
+                self.desk.nominations.intend(pod.metadata.uid, by_node={node: way})
+                self.nominate(name, node)
+
     def bind(self, name: str, node: str) -> None:
         """The bind is sent; the watch shows it later."""
         if name in self.pods and name not in self.promised:
@@ -72,24 +84,21 @@ class NominationsMachine(RuleBasedStateMachine):
             for key, claim in before.items():
                 assert self.desk.ledger.claim(key) == claim, "a bind takes a promise"
 
-    @rule(name=UIDS)
-    def see_bound(self, name: str) -> None:
+    def see_bound(self, name: str, _node: str = "") -> None:
         if name in self.promised and name in self.pods:
             self.shown.add(name)
             self.nominated.pop(name, None)
             self.show(name, node=self.promised[name].node)
             self.desk.ledger.commit(self.promised[name])
 
-    @rule(name=UIDS)
-    def delete_softly(self, name: str) -> None:
+    def delete_softly(self, name: str, _node: str = "") -> None:
         """A bound pod is being deleted: it has its devices until it is gone."""
         if name in self.shown:
             self.leaving.add(name)
             self.show(name, node=self.promised[name].node, **LEAVES)
             self.desk.ledger.commit(self.promised[name])
 
-    @rule(name=UIDS)
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, _node: str = "") -> None:
         if self.pods.pop(name, None) is not None:
             self.desk.delete(self.desk.pods[f"uid-{name}"])
             self.shown.discard(name)
@@ -97,8 +106,7 @@ class NominationsMachine(RuleBasedStateMachine):
             self.nominated.pop(name, None)
             self.promised.pop(name, None)
 
-    @rule()
-    def review(self) -> None:
+    def review(self, _name: str, _node: str) -> None:
         self.desk.nominations.review()
         for name, node in self.nominated.items():
             if name not in self.promised and self.desk.ledger.claim(f"uid-{name}") is None:
@@ -109,13 +117,6 @@ class NominationsMachine(RuleBasedStateMachine):
 
     # --- what always holds -------------------------------------------------------------------------------------
 
-    @property
-    def shown(self) -> set[str]:
-        """The pods that the watch has shown as bound."""
-        found: set[str] = self.__dict__.setdefault("_shown", set())
-        return found
-
-    @invariant()
     def promises_stand_and_holds_are_of_nominated_pods(self) -> None:
         ledger, taken = self.desk.ledger, Counter[str]()
         for name in PODS:
@@ -126,12 +127,19 @@ class NominationsMachine(RuleBasedStateMachine):
             elif claim is not None:
                 assert ledger.is_hold(f"uid-{name}")
                 assert claim.node == self.nominated.get(name), f"{name} holds {claim.node}"
-            if claim is not None and name not in self.leaving:
+            if claim is not None and name not in self.leaving and not self.gives_way(name, node=claim.node):
                 for device in claim.devices:
                     taken[device.uuid] += device.share_milli
         assert all(milli <= WHOLE_MILLI for milli in taken.values()), f"promised twice: {taken}"
 
-    @invariant()
+    def gives_way(self, name: str, *, node: str) -> bool:
+        """Whether the pod's hold may be another's room too: that of a pod of higher priority on its node."""
+        ledger, priority = self.desk.ledger, self.pods[name]["spec"]["priority"]
+        return ledger.is_hold(f"uid-{name}") and any(
+            other["spec"]["priority"] > priority and ledger.is_hold(f"uid-{key}") and self.nominated.get(key) == node
+            for key, other in self.pods.items()
+        )
+
     def only_pods_that_are_there_are_known(self) -> None:
         nominations = self.desk.nominations
         assert len(nominations) == sum(name not in self.shown for name in self.nominated)
@@ -139,7 +147,7 @@ class NominationsMachine(RuleBasedStateMachine):
         for node in NODES:
             assert nominations.leaving(node) == {f"uid-{name}" for name, at in there.items() if at == node}
 
-    def teardown(self) -> None:
+    def everything_goes(self) -> None:
         for name in list(self.pods):
             self.delete(name)
         assert self.desk.ledger.claims() == []
@@ -147,5 +155,17 @@ class NominationsMachine(RuleBasedStateMachine):
         assert kept == {}
 
 
-TestNominations = NominationsMachine.TestCase
-TestNominations.settings = settings(max_examples=100, stateful_step_count=30)
+STEPS = (
+    "create", "create", "nominate", "nominate", "take_back", "bind", "bind", "see_bound", "delete_softly", "delete",
+    "review", "intend",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_promises_stand_whatever_is_nominated_taken_back_and_bound(seed: int) -> None:
+    scene = Scene(seed)
+    for _ in range(150):
+        getattr(scene, scene.random.choice(STEPS))(scene.random.choice(PODS), scene.random.choice(NODES))
+        scene.promises_stand_and_holds_are_of_nominated_pods()
+        scene.only_pods_that_are_there_are_known()
+    scene.everything_goes()
