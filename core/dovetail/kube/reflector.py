@@ -279,13 +279,16 @@ class Reflector(Generic[T]):
             del self._store[key_of(meta)]
             self._deliver("DELETED", found=last or known)
 
-    def _deliver(self, event: EventType, *, found: T) -> bool:
+    def _deliver(self, event: EventType, *, found: T, again: bool = False) -> bool:
         meta = found.metadata
         try:
             self._on_event(event, found)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other objects are served
             problem = f"cannot be handled: {type(error).__name__}: {problem_of(error)}"
-            self._unreadable.add(meta, key=key_of(meta), problem=problem, error=error)
+            known = self._unreadable.found.get(key_of(meta))
+            # What is delivered again is older than the problem of a successor under its name.
+            if not (again and known is not None and known.uid != meta.uid):
+                self._unreadable.add(meta, key=key_of(meta), problem=problem, error=error)
             self._undelivered[meta.uid] = (event, found)
             return False
         self._undelivered.pop(meta.uid, None)
@@ -293,7 +296,7 @@ class Reflector(Generic[T]):
 
     def _deliver_again(self) -> None:
         for event, found in list(self._undelivered.values()):
-            if self._deliver(event, found=found):
+            if self._deliver(event, found=found, again=True):
                 self._unreadable.discard_version(found.metadata, key=key_of(found.metadata))
             successor = self._store.get(key_of(found.metadata))
             # A handler that knows objects by name only has just removed the successor too.

@@ -1,7 +1,9 @@
 """A reflector over lists and watches that break, objects that are replaced or unreadable, and a handler that fails."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+import random
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Literal, NamedTuple
 
@@ -12,8 +14,9 @@ from hypothesis import strategies as st
 from dovetail.api.builtin import ConfigMap
 from dovetail.api.meta import EventType
 from dovetail.api.resources import CONFIGMAPS
-from dovetail.kube.errors import Gone, Status, Unreachable
+from dovetail.kube.errors import Gone, KubeError, Status, TooManyRequests, Unreachable
 from dovetail.kube.reflector import Reflector
+from dovetail.kube.retry import BACKOFF
 from dovetail.kube.watch_stream import Page
 from tests import virtual_time
 from tests.core.kube.api import line, make_object
@@ -24,10 +27,11 @@ KEYS: Final = ("a", "b")
 class Step(NamedTuple):
     """A change of one object, or the end of a watch: after which it goes on, or all is listed again.
 
-    `fails`: the handler fails at what this step brings, until the next watch.
+    `fails`: the handler fails at what this step brings, until the next watch. A "touch" is a change that does not
+    matter to it.
     """
 
-    does: Literal["write", "spoil", "replace", "delete", "break", "expire"]
+    does: Literal["write", "touch", "spoil", "replace", "delete", "break", "expire"]
     name: str
     fails: bool
 
@@ -35,7 +39,7 @@ class Step(NamedTuple):
 STEPS: Final = st.lists(
     st.builds(
         Step,
-        does=st.sampled_from(["write", "write", "spoil", "replace", "delete", "break", "expire"]),
+        does=st.sampled_from(["write", "write", "touch", "spoil", "replace", "delete", "break", "expire"]),
         name=st.sampled_from(KEYS),
         fails=st.booleans(),
     ),
@@ -49,6 +53,8 @@ class Server:
     def __init__(self, steps: list[Step]) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.failing: set[str] = set()
+        # By version: how often the object had changed in what matters.
+        self.generations: dict[str, int] = {}
         self.ended = asyncio.Event()
         self._steps = steps
         self._version = 1
@@ -90,6 +96,8 @@ class Server:
         if step.fails:
             self.failing.add(str(self._version))
         before = self.objects.get(step.name)
+        last = 0 if before is None else self.generations[before["metadata"]["resourceVersion"]]
+        self.generations[str(self._version)] = last + (step.does != "touch")
         if step.does == "delete":
             if before is None:
                 return []
@@ -111,6 +119,8 @@ class Handler:
     def __init__(self, server: Server) -> None:
         self._server = server
         self.known: dict[str, str] = {}
+        # As one that keeps objects by name.
+        self.by_name: dict[str, str] = {}
         self.handled: list[tuple[EventType, str, str]] = []
 
     def __call__(self, type_: EventType, found: ConfigMap) -> None:
@@ -120,8 +130,14 @@ class Handler:
         self.handled.append((type_, meta.uid, meta.resource_version))
         if type_ == "DELETED":
             self.known.pop(meta.uid, None)
+            self.by_name.pop(meta.name, None)
         else:
             self.known[meta.uid] = meta.resource_version
+            self.by_name[meta.name] = meta.uid
+
+    def matters(self, old: ConfigMap, new: ConfigMap) -> bool:
+        generations = self._server.generations
+        return generations[old.metadata.resource_version] != generations[new.metadata.resource_version]
 
 
 async def play(steps: list[Step]) -> None:
@@ -132,6 +148,7 @@ async def play(steps: list[Step]) -> None:
         resource=CONFIGMAPS,
         as_type=ConfigMap,
         on_event=handler,
+        matters=handler.matters,
         clock=virtual_time.clock,
     )
     task = asyncio.create_task(reflector.run())
@@ -140,7 +157,10 @@ async def play(steps: list[Step]) -> None:
     with suppress(asyncio.CancelledError):
         await task
     stored = {each.metadata.uid: each.metadata.resource_version for each in reflector.store.values()}
-    assert handler.known == stored
+    assert handler.known.keys() == stored.keys()
+    for uid, version in stored.items():
+        assert server.generations[handler.known[uid]] == server.generations[version], "told of all that matters"
+    assert handler.by_name == {each.metadata.name: each.metadata.uid for each in reflector.store.values()}
     there = {f"ns/{name}": each["metadata"] for name, each in server.objects.items()}
     odd = {f"ns/{name}" for name, each in server.objects.items() if "data" in each}
     assert set(reflector.unreadable) == odd
@@ -153,6 +173,96 @@ async def play(steps: list[Step]) -> None:
 @given(steps=STEPS)
 @example(steps=[Step("write", "a", True), Step("spoil", "a", False), Step("break", "a", False)])
 @example(steps=[Step("spoil", "a", False), Step("expire", "a", False), Step("delete", "a", False)])
+@example(
+    steps=[
+        Step("write", "a", True),
+        Step("replace", "a", False),
+        Step("expire", "a", False),
+        Step("spoil", "a", False),
+    ]
+)
 @settings(max_examples=150)
 def test_what_the_handler_knows_is_what_is_there(steps: list[Step]) -> None:
     virtual_time.run(play(steps))
+
+
+# How a watch goes: the seconds until it ends, whether it brings an event, and the error with which it ends.
+WATCHES: Final[dict[str, tuple[float, bool, KubeError | None]]] = {
+    "ends at once": (0.0, False, None),
+    "ends late": (400.0, False, None),
+    "brings something and breaks": (5.0, True, Unreachable("here", problem="broken")),
+    "breaks": (0.0, False, Unreachable("here", problem="broken")),
+    "busy": (0.0, False, TooManyRequests(Status(code=429), retry_after_seconds=30.0)),
+}
+
+
+class Watched:
+    """An API server whose watches go as said, one after the other."""
+
+    def __init__(self, watches: Sequence[str]) -> None:
+        self.watches = list(watches)
+        # When each watch began and ended.
+        self.times: list[tuple[float, float]] = []
+        self.over = asyncio.Event()
+        self._lists = 0
+
+    async def pages(self, *_: Any, **__: Any) -> AsyncIterator[Page[msgspec.Raw]]:
+        self._lists += 1
+        assert self._lists == 1, "each watch goes on from the one before"
+        yield msgspec.convert({"metadata": {"resourceVersion": "1"}, "items": []}, Page[msgspec.Raw])
+
+    @asynccontextmanager
+    async def stream(self, *_: Any, **__: Any) -> AsyncIterator[AsyncIterator[bytes]]:
+        yield self._lines()
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        began = virtual_time.clock()
+        if not self.watches:
+            self.times.append((began, began))
+            self.over.set()
+            await asyncio.Event().wait()
+        seconds, brings, error = WATCHES[self.watches.pop(0)]
+        await asyncio.sleep(seconds)
+        self.times.append((began, virtual_time.clock()))
+        if brings:
+            yield line("ADDED", make_object("a", version=len(self.times) + 1, uid=f"uid-{len(self.times)}"))
+        if error is not None:
+            raise error
+
+
+class NoJitter(random.Random):
+    """Waits are not shortened."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+async def waits_between(watches: Sequence[str]) -> list[float]:
+    server, rng = Watched(watches), NoJitter()
+    reflector = Reflector(
+        server,  # type: ignore[arg-type]
+        resource=CONFIGMAPS,
+        as_type=ConfigMap,
+        clock=virtual_time.clock,
+        rng=rng,
+    )
+    task = asyncio.create_task(reflector.run())
+    await server.over.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    return [after[0] - before[1] for before, after in itertools.pairwise(server.times)]
+
+
+@given(watches=st.lists(st.sampled_from(sorted(WATCHES)), max_size=9))
+@settings(max_examples=80)
+def test_a_watch_begins_again_after_a_wait_that_grows_with_the_failures_in_a_row(watches: list[str]) -> None:
+    failures = 0
+    for how, wait in zip(watches, virtual_time.run(waits_between(watches)), strict=True):
+        if how == "ends late":
+            failures = 0
+            assert wait == 0.0
+            continue
+        failures = 0 if how == "brings something and breaks" else failures
+        expected = max(BACKOFF.seconds(failures, rng=NoJitter()), 30.0 if how == "busy" else 0.0)
+        assert abs(wait - expected) < 1e-6
+        failures += 1
