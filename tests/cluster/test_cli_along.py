@@ -116,3 +116,27 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 65536)
     except OSError:
         return b""
+
+
+async def test_a_job_is_waited_for_from_its_submission_or_later(shell: Shell, jobs: Jobs) -> None:
+    done = await asyncio.to_thread(shell.run, "gbatch", "--wait", "-n", "short", "sleep", "1")
+    assert (done.returncode, done.stdout) == (0, "Submitted batch job 1\n")
+    assert done.stderr.endswith("\nJob 1 succeeded.\n")
+    await shell("gbatch", "-n", "long", "sleep", "600")
+    await jobs.phase("Running", "long")
+    where = ["--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace]
+    wait = [sys.executable, "-m", "dovetail_cli", "gjob", "wait", *where]
+    late = await asyncio.to_thread(
+        subprocess.run, [*wait, "long", "--timeout", "0.5"], capture_output=True, text=True, timeout=120
+    )
+    assert (late.returncode, late.stdout) == (124, "Job 2 has not ended: Running.\n")
+    waiting = asyncio.create_task(
+        asyncio.to_thread(subprocess.run, [*wait, "1-2"], capture_output=True, text=True, timeout=120)
+    )
+    await asyncio.sleep(0)
+    await shell("gcancel", "2")
+    ended = await waiting
+    assert (ended.returncode, ended.stdout) == (1, "Job 1 succeeded.\nJob 2 was cancelled.\n"), ended.stderr
+    assert await shell("gbatch", "-n", "third", "sleep", "600") == "Submitted batch job 3\n"
+    released = await asyncio.to_thread(main_output, "gjob", "release", *where, "3")
+    assert released == "Job 3 is not held.\n"

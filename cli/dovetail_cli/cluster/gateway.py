@@ -6,12 +6,14 @@ It counts all jobs of the cluster, and names none that the caller may not list.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from dovetail.kube.errors import Forbidden
-from dovetail.sdk.calls.call import Call
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.ui.errors import CommandError, MissingError, NoConnectionError, UsageError
+
+if TYPE_CHECKING:
+    from dovetail.sdk.calls.call import Call
 
 T = TypeVar("T")
 VARIABLE: Final = "DOVETAIL_GATEWAY"
@@ -31,7 +33,7 @@ async def answered(
     cluster: Cluster,
     *,
     here: Callable[[], Awaitable[T]],
-    there: Callable[[], Awaitable[Call[T]]],
+    there: "Callable[[], Awaitable[Call[T]]]",
     url: Callable[[], Awaitable[str | None]],
 ) -> T:
     """The answer of `here`, or else that of the gateway at `url` to the call `there`.
@@ -48,7 +50,7 @@ async def answered(
     return await ask(cluster, url=named, call=await there())
 
 
-async def ask(cluster: Cluster, *, url: str, call: Call[T]) -> T:
+async def ask(cluster: Cluster, *, url: str, call: "Call[T]") -> T:
     """The gateway's answer to the caller's token.
 
     Raises `NoConnectionError`, `MissingError`, `UsageError` for a URL that is none, and `CommandError`.

@@ -19,6 +19,7 @@ def gbatch(
     words: asked.Words = None,
     *,
     interactive: asked.Interactive = False,
+    wait: asked.Wait = False,
     gpus: asked.GPUs = None,
     gpu_memory: asked.GPUMemory = None,
     shared: asked.Shared = False,
@@ -78,6 +79,7 @@ def gbatch(
     """
     from dovetail.query.jobs.projects import check_project
     from dovetail_cli.jobs import session
+    from dovetail_cli.jobs import wait as waiting
     from dovetail_cli.submit import (
         arrays,
         config_file,
@@ -146,6 +148,7 @@ def gbatch(
         wait_on_failure=no_auto_cancel,
         notify=notify.read(notify_email or (), events=notify_on or ()),
     )
+    until_ended = waiting.then if wait else None
     after = dependencies.read(depends_on, all_of=depends_on_all, any_of=depends_on_any)
     submit.submit(
         submission,
@@ -158,5 +161,5 @@ def gbatch(
         dry_run=dry_run,
         form=form,
         namespace=namespace,
-        then=session.prepare(kubeconfig=kubeconfig, context=context) if interactive else None,
+        then=session.prepare(kubeconfig=kubeconfig, context=context) if interactive else until_ended,
     )

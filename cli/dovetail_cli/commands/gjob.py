@@ -8,7 +8,7 @@ from dovetail_cli.ui import completers
 from dovetail_cli.ui.options import DOCUMENTS, Context, Kubeconfig, Namespace, OutputOfOne
 
 app = typer.Typer(
-    help="One job: show it, its events and its log, hold it, let it go, change, renew or repeat it, or go into it.",
+    help="One job: show it, its events and its log, wait for it, hold, release, change, renew, repeat or enter it.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -82,6 +82,26 @@ def log(
     from dovetail_cli.jobs import logs
 
     logs.show(job, follow=follow, tail=tail, worker=worker, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+@app.command()
+def wait(
+    jobs: Jobs,
+    *,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", metavar="SECONDS", help="Stop waiting after that time, with exit code 124."),
+    ] = None,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Wait until jobs have ended; the exit code is the job's own, 0 if all succeeded."""
+    from dovetail_cli.jobs import wait as waiting
+
+    code = waiting.wait(jobs, timeout_seconds=timeout, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    if code:
+        raise typer.Exit(code)
 
 
 @app.command()

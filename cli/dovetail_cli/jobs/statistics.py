@@ -68,7 +68,7 @@ def render(sums: Sequence[JobStatistics], *, asked: HistoryQuerySpec, form: str)
 def _cells(sums: JobStatistics) -> dict[str, str]:
     return {
         "JOBS": str(sums.jobs),
-        "SUCCEEDED": f"{100 * sums.success_rate:.0f} %",
+        "SUCCEEDED": "-" if sums.success_rate is None else f"{100 * sums.success_rate:.0f} %",
         "GPU-HOURS": f"{sums.gpu_hours:.2f}",
         "WAIT-MEAN": _span(sums.mean_wait_seconds),
         "WAIT-MEDIAN": _span(sums.median_wait_seconds),

@@ -16,6 +16,7 @@ from dovetail_cli.ui import error_messages, times
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
 
 _NONE = "none"
+_RELEASED = {"suspend": False}
 # What to change: in every job the same, or what a job takes for it.
 Fields = Mapping[str, Any] | Callable[[GPUJob], Mapping[str, Any]]
 
@@ -23,7 +24,7 @@ Fields = Mapping[str, Any] | Callable[[GPUJob], Mapping[str, Any]]
 def released(at: str | None) -> Fields:
     """The fields that let a job go, at a time or at once. Raises `UsageError`."""
     if at is None:
-        return {"suspend": False}
+        return _RELEASED
     begin = times.begin_time(at, now=times.local_now(), option="--at")
     return lambda job: {"suspend": False, **_beginning(job, begin=begin, option="--at")}
 
@@ -139,4 +140,6 @@ async def _change(cluster: Cluster, *, job: GPUJob, fields: Fields, done: str) -
         return str(error), True
     except StatusError as error:
         return f"Job {called}: {error_messages.sentence(error)}", True
+    if fields == _RELEASED and not job.spec.suspend and job.status.tasks is None:
+        return f"Job {called} is not held.", False
     return f"Job {called} {done}.", False

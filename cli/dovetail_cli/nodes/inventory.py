@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -32,6 +33,9 @@ CSV_COLUMNS: Final = (
     "inference", "unspecified",
 )  # fmt: skip
 _NONE: Final = "not available"
+# From so many nodes on, ginfo shows a line for each node.
+_MANY_NODES: Final = 5
+NODE_COLUMNS: Final = ("NODE", "MODEL", "GPUS", "FREE", "UTIL", "MEMORY_GIB", "STATE")
 JOB_COLUMNS: Final = ("HOLDER", "NAMESPACE", "KIND", "GPUS", "MEMORY_MIB", "DEVICES")
 
 
@@ -45,6 +49,47 @@ def text(found: Inventory) -> str:
         inner = [*_about(node), *_devices(found, node=node)]
         lines += ["", f"Node {node.name}", *(f"  {line}" for line in inner)]
     return "\n".join(lines)
+
+
+def text_by_node(found: Inventory) -> str:
+    """A line for each node and model, for clusters on which a line for each figure is too much."""
+    table = output.render(node_rows(found), columns=NODE_COLUMNS, form="table")
+    return "\n".join([*_summary(found), "", table, "", "`ginfo -v` shows each device."])
+
+
+def node_rows(found: Inventory) -> list[dict[str, Any]]:
+    """One row for each node and model of its devices."""
+    rows = []
+    for node in found.nodes.values():
+        models = dict.fromkeys(use.device.model for use in node.uses)
+        for model in models:
+            uses = [use for use in node.uses if use.device.model == model]
+            measured = [use.utilization for use in uses if use.utilization is not None]
+            used = [use.used_mib for use in uses if use.used_mib is not None]
+            rows.append(
+                {
+                    "NODE": node.name,
+                    "MODEL": model,
+                    "GPUS": len(uses),
+                    "FREE": sum(use.available for use in uses),
+                    "UTIL": f"{100 * sum(measured) / len(measured):.0f}%" if measured else "-",
+                    "MEMORY_GIB": f"{_gib(sum(used)) if used else '-'}/{_gib(sum(u.device.memory_mib for u in uses))}",
+                    "STATE": node.reason or _state(uses),
+                }
+            )
+    return rows
+
+
+def _state(uses: Sequence[DeviceUse]) -> str:
+    """How many of a node's devices take no work, and why the first of them does not."""
+    closed = [use for use in uses if not use.takes_work]
+    if not closed:
+        return "ok"
+    return f"{len(closed)} of {len(uses)} take no work: {closed[0].reason}"
+
+
+def _gib(mib: int) -> str:
+    return f"{mib / 1024:.0f}"
 
 
 def text_by_job(found: Inventory) -> str:
@@ -143,7 +188,9 @@ def _device_lines(use: DeviceUse, *, namespace: str) -> list[str]:
     return [*lines, *(f"  {name}: {value}" for name, value in more.items() if value)]
 
 
-def show(*, by_job: bool, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
+def show(
+    *, by_job: bool, verbose: bool, form: str, kubeconfig: str | None, context: str | None, namespace: str | None
+) -> str:
     """Look, and return the text to print: by node, or grouped by job."""
     found = work(read_inventory, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
     print_missing(found)
@@ -156,7 +203,9 @@ def show(*, by_job: bool, form: str, kubeconfig: str | None, context: str | None
         case "csv":
             return output.as_csv(rows(found), columns=CSV_COLUMNS)
         case _:
-            return text_by_job(found) if by_job else text(found)
+            if by_job:
+                return text_by_job(found)
+            return text_by_node(found) if len(found.nodes) >= _MANY_NODES and not verbose else text(found)
 
 
 async def read_inventory(cluster: Cluster) -> Inventory:

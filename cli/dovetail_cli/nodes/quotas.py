@@ -1,7 +1,7 @@
 """What `dovetail quota` shows: a row for each namespace or user that a quota counts."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace as with_fields
@@ -11,12 +11,12 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.resources import GPUQUOTAS
 from dovetail.query.errors import NotFoundError
 from dovetail.query.quotas import quota_list
-from dovetail.sdk.calls import v3
-from dovetail.sdk.calls.call import Call
 from dovetail_cli.cluster import gateway as gateways
 from dovetail_cli.cluster.connection import Cluster, work
-from dovetail_cli.submit.profiles.effective import gateway_of
 from dovetail_cli.ui import output
+
+if TYPE_CHECKING:
+    from dovetail.sdk.calls.call import Call
 
 COLUMNS: Final = ("QUOTA", "WHO", "GPUS", "RUNNING", "QUEUED", "SHARES", "GPU_HOURS", "POOLS")
 TREE_COLUMNS: Final = ("QUOTA", "WHO", "GUARANTEED", "USED", "LENT", "BORROWED", "WAITING", *COLUMNS[2:])
@@ -35,10 +35,18 @@ def show(names: Collection[str], *, form: str, kubeconfig: str | None, context: 
         async def here() -> QuotaList:
             return quota_list((await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items)
 
-        async def there() -> Call[QuotaList]:
+        async def there() -> "Call[QuotaList]":
+            from dovetail.sdk.calls import v3
+
             return v3.quotas()
 
-        return await gateways.answered(cluster, here=here, there=there, url=lambda: gateway_of(cluster))
+        async def url() -> str | None:
+            # Only a caller who may not list them waits for this import.
+            from dovetail_cli.submit.profiles.effective import gateway_of
+
+            return await gateway_of(cluster)
+
+        return await gateways.answered(cluster, here=here, there=there, url=url)
 
     found = choose(work(look, kubeconfig=kubeconfig, context=context, brief=True), names=names)
     if form in {"json", "yaml"}:

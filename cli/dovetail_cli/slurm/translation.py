@@ -12,15 +12,15 @@ from dovetail_cli.ui.errors import UsageError
 # Options of ours that each of the names takes too.
 _OURS: Final = ("kubeconfig", "context", "namespace")
 _OF_GBATCH: Final = (*_OURS, "image", "env", "volume", "node-selector")
-_LONG_FIELDS: Final = "JOBID,NAME,USER,STATE,TIME,TIMELIMIT,NODES,NODELIST(REASON)"
+_LONG_FIELDS: Final = "JOBID,NAME,USER,SLURM_STATE,TIME,TIMELIMIT,NODES,NODELIST(REASON)"
 _START_FIELDS: Final = "JOBID,NAME,USER,ST,ETA,NODES,NODELIST(REASON)"
 _LETTERS: Final[Mapping[str, str]] = {
-    "i": "JOBID", "A": "JOBID", "F": "JOBID", "j": "NAME", "t": "ST", "T": "STATE", "M": "TIME", "l": "TIMELIMIT",
+    "i": "JOBID", "A": "JOBID", "F": "JOBID", "j": "NAME", "t": "ST", "T": "SLURM_STATE", "M": "TIME", "l": "TIMELIMIT",
     "D": "NODES", "R": "NODELIST(REASON)", "N": "NODE", "u": "USER", "a": "PROJECT", "p": "PRIORITY", "Q": "PRIORITY",
     "b": "GPUS", "m": "MEMORY", "S": "ETA",
 }  # fmt: skip
 _WORDS: Final[Mapping[str, str]] = {
-    "jobid": "JOBID", "jobarrayid": "JOBID", "name": "NAME", "state": "STATE", "statecompact": "ST",
+    "jobid": "JOBID", "jobarrayid": "JOBID", "name": "NAME", "state": "SLURM_STATE", "statecompact": "ST",
     "timeused": "TIME", "timelimit": "TIMELIMIT", "numnodes": "NODES", "reasonlist": "NODELIST(REASON)",
     "nodelist": "NODE", "username": "USER", "account": "PROJECT", "prioritylong": "PRIORITY", "priority": "PRIORITY",
     "starttime": "ETA",

@@ -10,6 +10,9 @@ Words = Annotated[
 Interactive = Annotated[
     bool, typer.Option("--interactive", help="A terminal in the job: a shell, or the command. It ends with it.")
 ]
+Wait = Annotated[
+    bool, typer.Option("-W", "--wait", help="Wait until the job has ended; the exit code is the job's own.")
+]
 GPUs = Annotated[
     str | None,
     typer.Option("-g", "--gpus", "--gres", metavar="REQUEST", help="GPUs for each worker: 2, 0.5, 2(V100), 8G,0.5."),

@@ -20,6 +20,7 @@ _FLAGS: Final = frozenset(
         "parsable", "quiet", "requeue", "spread-job", "test-only", "use-min-nodes", "verbose", "wait",
     }
 )  # fmt: skip
+_WAIT: Final = frozenset({"W", "wait"})
 # Options of sbatch's command line alone that take a value.
 _ON_THE_LINE: Final = frozenset({"wrap"})
 # Options that take a value and have no counterpart.
@@ -117,13 +118,16 @@ def _named(word: str) -> tuple[str, str | None, str]:
 def _read(words: Sequence[str]) -> Read:
     said: dict[str, str] = {}
     without: list[str] = []
+    waits: list[str] = []
     for name, shown, value in _options(words):
         if name in _MEANT:
             said[name] = value
+        elif name in _WAIT:
+            waits = ["--wait"]
         else:
             without.append(shown)
     without += _unsent_mails(said)
-    found = [word for tell in _TELLERS for word in tell(said)]
+    found = [*(word for tell in _TELLERS for word in tell(said)), *waits]
     return Read(words=tuple(found), without=tuple(dict.fromkeys(without)))
 
 

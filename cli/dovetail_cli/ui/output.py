@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -12,6 +13,9 @@ from dovetail_cli.ui.errors import UsageError
 
 FORMATS: Final = ("table", "json", "yaml", "csv")
 Row = Mapping[str, Any]
+_BETWEEN: Final = "  "
+# A cell that is cut keeps at least so many characters.
+_NARROWEST: Final = 8
 
 _BOLD: Final = "\x1b[1m"
 _COLOURS: Final = {
@@ -41,7 +45,8 @@ def render(rows: Sequence[Row], *, columns: Sequence[str], form: str) -> str:
         case "csv":
             return as_csv(rows, columns=columns)
         case _:
-            return table([list(columns), *([_cell(row.get(column)) for column in columns] for row in rows)])
+            lines = [list(columns), *([_cell(row.get(column)) for column in columns] for row in rows)]
+            return table(lines, width=terminal_width())
 
 
 def document(value: Any, *, form: str) -> str:
@@ -70,16 +75,44 @@ def as_csv(rows: Sequence[Row], *, columns: Sequence[str]) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def table(lines: Sequence[Sequence[str]]) -> str:
-    """Cells padded with spaces, two between columns; the last column is not padded."""
+def table(lines: Sequence[Sequence[str]], *, width: int | None = None) -> str:
+    """Cells padded with spaces, two between columns; the last column is not padded.
+
+    Where the table is wider than `width`, the cells of the widest columns end in `…`: a terminal would wrap the lines
+    within words.
+    """
     widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    if width is not None:
+        widths = _fitting(widths, width=width)
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        _BETWEEN.join(_cut(cell, width=width).ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
     )
+
+
+def _fitting(widths: Sequence[int], *, width: int) -> list[int]:
+    """The widths of columns, the widest reduced first, so that a line has `width` characters.
+
+    No column gets narrower than `_NARROWEST`, so that a narrow terminal may still wrap.
+    """
+    fitting = list(widths)
+    room = width - len(_BETWEEN) * (len(fitting) - 1)
+    while sum(fitting) > room and max(fitting) > _NARROWEST:
+        fitting[fitting.index(max(fitting))] -= 1
+    return fitting
+
+
+def _cut(cell: str, *, width: int) -> str:
+    return cell if len(cell) <= width else f"{cell[: max(0, width - 1)]}…"
 
 
 def _cell(value: Any) -> str:
     return "" if value is None else str(value)
+
+
+def terminal_width() -> int | None:
+    """The columns of a person's terminal; None where the output goes elsewhere, and is not cut."""
+    return shutil.get_terminal_size().columns if on_terminal() else None
 
 
 def on_terminal() -> bool:

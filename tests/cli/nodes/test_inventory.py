@@ -52,6 +52,15 @@ def test_on_others_they_are_below_their_node() -> None:
     assert "\n\nNode b\n  Enforcement: none\n  GPU 0: V100\n    UUID: GPU-b-0\n" in text
 
 
+def test_of_many_nodes_a_line_says_what_each_has_free_and_why_it_takes_no_work() -> None:
+    nodes = [make_gpunode(f"n{index}", gpus=2, used_mib=1024, utilization=0.5) for index in range(5)]
+    lines = inventory.text_by_node(taken(*nodes, pods=[job_pod(5, node="n1")])).splitlines()
+    assert lines[4].split() == list(inventory.NODE_COLUMNS)
+    assert lines[5].split() == ["n0", "V100", "2", "2", "50%", "2/64", "ok"]
+    assert lines[6].split()[:4] == ["n1", "V100", "2", "1"]
+    assert lines[-1] == "`ginfo -v` shows each device."
+
+
 @pytest.mark.parametrize(("vendor", "name"), [("nvidia", "CUDA"), ("amd", "Runtime")])
 def test_driver_cuda_and_compute_capability_are_shown_where_they_are_known(vendor: str, name: str) -> None:
     gpunode = make_gpunode("a", gpus=1, compute_capability="9.0" if vendor == "nvidia" else "")

@@ -50,9 +50,9 @@ def test_a_command_line_that_sbatch_would_refuse_is_refused(words: list[str], pr
         ("", ""),
         ("-u ada -t PD,R --name=a,b -A vision", "-u ada -s PD,R -N a,b -P vision"),
         ("-j 7,8 -t all -i 5", "-j 7,8 -a -w --interval 5"),
-        ("-o %.18i%.9j|%T|%R", "-f JOBID,NAME,STATE,NODELIST(REASON)"),
-        ("-O jobid:10,state,starttime", "-f JOBID,STATE,ETA"),
-        ("-l", "-f JOBID,NAME,USER,STATE,TIME,TIMELIMIT,NODES,NODELIST(REASON)"),
+        ("-o %.18i%.9j|%T|%R", "-f JOBID,NAME,SLURM_STATE,NODELIST(REASON)"),
+        ("-O jobid:10,state,starttime", "-f JOBID,SLURM_STATE,ETA"),
+        ("-l", "-f JOBID,NAME,USER,SLURM_STATE,TIME,TIMELIMIT,NODES,NODELIST(REASON)"),
         (
             "--start --json --kubeconfig k",
             "-s PD -f JOBID,NAME,USER,ST,ETA,NODES,NODELIST(REASON) -o json --kubeconfig k",

@@ -53,3 +53,32 @@ def test_a_terminal_may_want_no_colours(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(output, "on_terminal", lambda: True)
     assert (output.paint("bad", colour="red") != "bad", output.bold("loud") != "loud") == (styled, styled)
+
+
+LONG = [
+    ["JOBID", "NAME", "NODELIST(REASON)"],
+    ["7", "train-resnet-on-imagenet", "(Resources: Need 16 GPUs, only 8 available on one node of pool a100)"],
+    ["8", "b", "a100-0:0,1"],
+]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_a_table_fits_its_terminal_and_says_where_it_is_cut(width: int) -> None:
+    lines = output.table(LONG, width=width).split("\n")
+    whole = output.table(LONG).split("\n")
+    assert all(len(line) <= width for line in lines)
+    assert (lines == whole) == (max(map(len, whole)) <= width)
+    for line, uncut in zip(lines, whole, strict=True):
+        assert ("…" in line) == (line.split() != uncut.split())
+
+
+def test_the_widest_column_is_cut_first_and_none_to_nothing() -> None:
+    assert output.table(LONG, width=80).split("\n")[1] == (
+        "7      train-resnet-on-imagenet  (Resources: Need 16 GPUs, only 8 available on …"
+    )
+    narrow = output.table(LONG, width=10).split("\n")
+    assert narrow[1] == "7      train-r…  (Resour…"
+
+
+def test_what_goes_into_a_pipe_is_not_cut() -> None:
+    assert output.terminal_width() is None

@@ -13,7 +13,7 @@ from dovetail.jobs.runs import run_seconds
 from dovetail.query.errors import InvalidQueryError
 from dovetail.query.jobs.places import place_or_reason
 from dovetail.query.jobs.requests import host_memory_mib, request_milli, request_text
-from dovetail.query.jobs.states import phase_of, short_state
+from dovetail.query.jobs.states import phase_of, short_state, slurm_state
 
 DEFAULT_FIELDS: Final = ("JOBID", "NAME", "ST", "TIME", "NODES", "NODELIST(REASON)")
 
@@ -43,6 +43,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "NAME": lambda job, _: display_name(job.metadata),
     "ST": lambda job, _: short_state(job),
     "STATE": lambda job, _: phase_of(job),
+    "SLURM_STATE": lambda job, _: slurm_state(job),
     "TIME": lambda job, view: run_seconds(job.status, now=view.now),
     "TIMELIMIT": lambda job, _: job.spec.active_deadline_seconds,
     "NODES": lambda job, _: job.status.gpus,

@@ -15,6 +15,11 @@ _LONG: Final = {
     "QUEUED": "PD", "PENDING": "PD", "HOLD": "H", "HELD": "H", "RUNNING": "R", "FINISHED": "CD", "COMPLETED": "CD",
     "FAILED": "F", "CANCELLED": "CA", "TIMEOUT": "TO", "PREEMPTED": "PR",
 }  # fmt: skip
+# Slurm writes these in capitals, and has no state of its own for a job that is held.
+_SLURM: Final = {
+    "PD": "PENDING", "H": "PENDING", "R": "RUNNING", "CD": "COMPLETED", "F": "FAILED", "CA": "CANCELLED",
+    "TO": "TIMEOUT", "PR": "PREEMPTED",
+}  # fmt: skip
 _SYNONYMS: Final = frozenset({"PENDING", "HELD", "COMPLETED"})
 
 
@@ -26,6 +31,12 @@ def phase_of(job: GPUJob) -> Phase:
 def short_state(job: GPUJob) -> str:
     """Slurm's letters for the job's phase."""
     return SHORT[phase_of(job)]
+
+
+def slurm_state(job: GPUJob) -> str:
+    """The job's state as `squeue -o %T` writes it, such as `RUNNING`."""
+    phase = phase_of(job)
+    return "SUSPENDED" if phase == "Suspended" else _SLURM[SHORT[phase]]
 
 
 def is_unfinished(job: GPUJob) -> bool:

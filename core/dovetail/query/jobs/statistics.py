@@ -13,14 +13,15 @@ class JobStatistics(Row, frozen=True, kw_only=True):
     """Sums over a group of ended jobs: of a user, name, project or day, or of all if `group` is empty.
 
     A share counts as a fraction of a GPU in `gpuHours`, which are GPUs times run time. Waits are from submission to
-    start: 95 % of the jobs waited no longer than `p95WaitSeconds`. Rates and utilization are from 0 to 1, and
-    `peakMemoryMiB` is the highest use of a device by a worker. Null is what was not measured.
+    start: 95 % of the jobs waited no longer than `p95WaitSeconds`. Rates and utilization are from 0 to 1; cancelled
+    jobs count neither as succeeded nor as failed. `peakMemoryMiB` is the highest use of a device by a worker. Null is
+    what was not measured.
     """
 
     group: str
     jobs: int
     by_phase: Mapping[str, int]
-    success_rate: float
+    success_rate: float | None
     gpu_hours: float
     run_hours: float
     mean_wait_seconds: float | None
@@ -33,11 +34,12 @@ class JobStatistics(Row, frozen=True, kw_only=True):
 
 def job_statistics(sums: HistorySums) -> JobStatistics:
     """The statistics of one group of jobs."""
+    ended = sums.jobs - sums.by_phase.get("Cancelled", 0)
     return JobStatistics(
         group=sums.group,
         jobs=sums.jobs,
         by_phase=sums.by_phase,
-        success_rate=sums.by_phase.get("Succeeded", 0) / sums.jobs,
+        success_rate=sums.by_phase.get("Succeeded", 0) / ended if ended else None,
         gpu_hours=sums.gpu_seconds / _HOUR_SECONDS,
         run_hours=sums.run_seconds / _HOUR_SECONDS,
         mean_wait_seconds=sums.mean_wait_seconds,
