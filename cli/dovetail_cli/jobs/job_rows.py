@@ -5,9 +5,18 @@ from typing import Any, Final
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.query.jobs.columns import COLUMNS, View
+from dovetail.query.jobs.states import SHORT
 from dovetail_cli.ui.times import elapsed
 
 _NO_VALUE: Final = "-"
+_BY_LETTERS: Final[Mapping[str, str]] = {
+    "R": "green", "PD": "yellow", "H": "yellow", "PR": "yellow", "F": "red", "TO": "red", "CD": "dim", "CA": "dim",
+}  # fmt: skip
+# The colours of states on a terminal, by the text of the cell.
+COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
+    "ST": _BY_LETTERS,
+    "STATE": {phase: _BY_LETTERS[letters] for phase, letters in SHORT.items()},
+}
 
 
 def row(job: GPUJob, *, fields: Sequence[str], view: View) -> dict[str, Any]:

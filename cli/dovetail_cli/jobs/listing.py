@@ -1,6 +1,7 @@
 """Lists of jobs: reads them, and prints those that the query means."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
@@ -22,6 +23,7 @@ from dovetail_cli.ui import live_screen, output, times
 from dovetail_cli.ui.errors import UsageError
 
 _SHORTEST_SECONDS: Final = 0.1
+_NOTHING: Final = "No job is meant. `gqueue -a` shows those that have ended too, and `gbatch` submits one."
 
 
 class Question(JobQuery, frozen=True, kw_only=True):
@@ -46,7 +48,7 @@ class Question(JobQuery, frozen=True, kw_only=True):
             arrange = layouts.by_state if self.by_state else layouts.tree
             return arrange(chosen, self.fields, view=view)
         rows = [job_rows.row(job, fields=self.fields, view=view) for job in chosen]
-        return output.render(rows, columns=self.fields, form=form)
+        return output.render(rows, columns=self.fields, form=form, colours=job_rows.COLOURS)
 
 
 def parse_limit(text: str | None) -> int | None:
@@ -105,7 +107,10 @@ def show(
 
     async def go(cluster: Cluster) -> None:
         if again_seconds is None:
-            print(await read(cluster))
+            text = await read(cluster)
+            print(text)
+            if form == "table" and "\n" not in text and output.on_terminal():
+                print(_NOTHING, file=sys.stderr)
         else:
             await _watch(partial(read, cluster), interval_seconds=again_seconds)
 

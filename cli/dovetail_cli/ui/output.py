@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from dovetail_cli.ui.errors import UsageError
@@ -32,10 +33,13 @@ def check_format(name: str, *, allowed: Sequence[str] = FORMATS) -> str:
     return name
 
 
-def render(rows: Sequence[Row], *, columns: Sequence[str], form: str) -> str:
+def render(
+    rows: Sequence[Row], *, columns: Sequence[str], form: str, colours: Mapping[str, Mapping[str, str]] | None = None
+) -> str:
     """Rows in any of the formats, without the last line end.
 
-    No rows are `[]`, a CSV header, or the table's header.
+    No rows are `[]`, a CSV header, or the table's header. `colours` has for a column the colours of its cells, by their
+    text.
     """
     match form:
         case "json":
@@ -46,7 +50,7 @@ def render(rows: Sequence[Row], *, columns: Sequence[str], form: str) -> str:
             return as_csv(rows, columns=columns)
         case _:
             lines = [list(columns), *([_cell(row.get(column)) for column in columns] for row in rows)]
-            return table(lines, width=terminal_width())
+            return table(lines, width=terminal_width(), colours=colours or {})
 
 
 def document(value: Any, *, form: str) -> str:
@@ -75,7 +79,12 @@ def as_csv(rows: Sequence[Row], *, columns: Sequence[str]) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def table(lines: Sequence[Sequence[str]], *, width: int | None = None) -> str:
+def table(
+    lines: Sequence[Sequence[str]],
+    *,
+    width: int | None = None,
+    colours: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> str:
     """Cells padded with spaces, two between columns; the last column is not padded.
 
     Where the table is wider than `width`, the cells of the widest columns end in `…`: a terminal would wrap the lines
@@ -84,10 +93,18 @@ def table(lines: Sequence[Sequence[str]], *, width: int | None = None) -> str:
     widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
     if width is not None:
         widths = _fitting(widths, width=width)
+    by_column = [colours.get(head, {}) for head in lines[0]]
     return "\n".join(
-        _BETWEEN.join(_cut(cell, width=width).ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        _BETWEEN.join(
+            _painted(_cut(cell, width=width).ljust(width), colour=known.get(cell))
+            for cell, width, known in zip(line, widths, by_column, strict=True)
+        ).rstrip()
         for line in lines
     )
+
+
+def _painted(cell: str, *, colour: str | None) -> str:
+    return cell if colour is None else paint(cell, colour=colour)
 
 
 def _fitting(widths: Sequence[int], *, width: int) -> list[int]:

@@ -82,3 +82,14 @@ def test_the_widest_column_is_cut_first_and_none_to_nothing() -> None:
 
 def test_what_goes_into_a_pipe_is_not_cut() -> None:
     assert output.terminal_width() is None
+
+
+def test_states_have_colours_on_a_terminal_and_the_columns_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"ST": "R", "NAME": "a"}, {"ST": "PD", "NAME": "b"}]
+    plain = output.render(rows, columns=("ST", "NAME"), form="table", colours={"ST": {"R": "green"}})
+    assert plain == "ST  NAME\nR   a\nPD  b"
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    painted = output.render(rows, columns=("ST", "NAME"), form="table", colours={"ST": {"R": "green"}})
+    assert painted == "ST  NAME\n\x1b[32mR \x1b[0m  a\nPD  b"
