@@ -79,6 +79,7 @@ SLURM_NAMES: Final = ("sbatch", "squeue", "scancel", "sinfo")
 _SLURM: Final = "dovetail_cli.slurm.programs"
 _COMPLETION: Final = "dovetail_cli.completion.programs"
 _HELP_OPTIONS: Final = ("-h", "--help")
+_VERSION_WORDS: Final = ("--version", "version")
 # As shells tell what Ctrl-C has ended: 128 and the number of the signal.
 _INTERRUPTED: Final = 130
 
@@ -140,21 +141,27 @@ def main(arguments: Sequence[str]) -> int:
         print(overview())
         return 0 if arguments else 2
     name, *rest = arguments
-    if name == "--version":
-        from importlib.metadata import version
-
-        print(f"dovetail {version('dovetail-gpu')}")
-        return 0
+    if name in _VERSION_WORDS:
+        return _print_version("dovetail")
     if name not in COMMANDS:
         return _print_error(UsageError(unknown(name)))
     return run(name, arguments=rest, prog=f"dovetail {name}")
 
 
 def resolved(name: str, *, arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The command and its arguments: `quota` with `set …` is the command `quota set`."""
+    """The command and its arguments: `quota` with `set …` is the command `quota set`, and `gjob 7` shows job 7."""
     if arguments and f"{name} {arguments[0]}" in COMMANDS:
         return f"{name} {arguments[0]}", list(arguments[1:])
+    if name == "gjob" and arguments and arguments[0].isdigit():
+        return name, ["show", *arguments]
     return name, list(arguments)
+
+
+def _print_version(name: str) -> int:
+    from importlib.metadata import version
+
+    print(f"{name} {version('dovetail-gpu')}")
+    return 0
 
 
 def overview() -> str:
@@ -188,6 +195,8 @@ def run(name: str, *, arguments: Sequence[str], prog: str) -> int:
     if COMPLETE_VARIABLE in os.environ:
         return _complete(name, prog=prog)
     _print_what_can_be()
+    if list(arguments) == ["--version"]:
+        return _print_version(name)
     found, arguments = resolved(name, arguments=arguments)
     prog += found.removeprefix(name)
     name = found

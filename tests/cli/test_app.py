@@ -146,8 +146,14 @@ def test_debugging_shows_where_an_error_came_from() -> None:
 
 
 def test_the_version_is_told() -> None:
-    done = run("--version")
-    assert done.stdout.startswith("dovetail 0.")
+    assert run("--version").stdout.startswith("dovetail 0.")
+    assert run("version").stdout.startswith("dovetail 0.")
+    assert run("gbatch", "--version").stdout.startswith("gbatch 0.")
+
+
+def test_a_number_alone_shows_the_job() -> None:
+    assert app.resolved("gjob", arguments=["7", "-o", "json"]) == ("gjob", ["show", "7", "-o", "json"])
+    assert app.resolved("gjob", arguments=["log", "7"]) == ("gjob", ["log", "7"])
 
 
 def refusal(kind: type[StatusError], code: int, message: str, **details: object) -> StatusError:

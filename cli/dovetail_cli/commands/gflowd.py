@@ -53,7 +53,7 @@ def up(
 
 @app.command()
 def status() -> None:
-    """Show the local sandbox; exit code 1 unless all of it runs."""
+    """Show the local sandbox; exit code 1 unless all of it runs, 3 if there is none."""
     raise typer.Exit(sandboxes.status(sandboxes.DEFAULT))
 
 

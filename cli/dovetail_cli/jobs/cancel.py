@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS
@@ -10,6 +11,9 @@ from dovetail.query.jobs import dependents, selection
 from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.ui.errors import MissingError
+
+# Of jobs that have ended already, so many are named; of more, only their number.
+_MOST_NAMED: Final = 5
 
 
 def cancel(
@@ -44,11 +48,20 @@ async def cancel_those(cluster: Cluster, *, wanted: Sequence[selection.Wanted], 
         there = await asyncio.gather(*(cancel_one(cluster, job=job) for job in chosen))
         missing += [job.metadata.name for job, found in zip(chosen, there, strict=True) if not found]
         chosen = [job for job, found in zip(chosen, there, strict=True) if found]
-    for job in chosen:
-        print(sentence(job, dry_run=dry_run))
+    for line in sentences(chosen, dry_run=dry_run):
+        print(line)
     for line in those_that_fall(jobs, chosen=chosen, dry_run=dry_run):
         print(line)
     return missing
+
+
+def sentences(chosen: Sequence[GPUJob], *, dry_run: bool) -> Iterator[str]:
+    """What became of each job; of many that had ended already, their number."""
+    over = [job for job in chosen if not is_unfinished(job)]
+    many = len(over) > _MOST_NAMED
+    yield from (sentence(job, dry_run=dry_run) for job in chosen if is_unfinished(job) or not many)
+    if many:
+        yield f"{len(over)} other jobs have ended already."
 
 
 def sentence(job: GPUJob, *, dry_run: bool) -> str:

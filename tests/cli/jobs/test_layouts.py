@@ -69,3 +69,15 @@ def test_those_that_fall_with_a_cancelled_job_are_named_in_turn() -> None:
     assert list(cancel.those_that_fall(JOBS, chosen=JOBS[2:3], dry_run=True)) == [
         "Job 4 would fall with it: it waits for job 3."
     ]
+
+
+def test_of_many_jobs_that_have_ended_already_only_the_number_is_said() -> None:
+    over = [waiting(f"over-{number}", number=number, phase="Failed") for number in range(10, 16)]
+    assert list(cancel.sentences([*JOBS[:1], *over], dry_run=False)) == [
+        "Job 1 cancelled.",
+        "6 other jobs have ended already.",
+    ]
+    assert list(cancel.sentences(over[:2], dry_run=False)) == [
+        "Job 10 has ended already (Failed).",
+        "Job 11 has ended already (Failed).",
+    ]
