@@ -148,8 +148,8 @@ def main(arguments: Sequence[str]) -> int:
     return run(name, arguments=rest, prog=f"dovetail {name}")
 
 
+def resolved(name: str, *, arguments: Sequence[str]) -> tuple[str, list[str]]:
     """The command and its arguments: `quota set …` is a command; `gjob 7` shows job 7."""
-    """The command and its arguments: `quota` with `set …` is the command `quota set`, and `gjob 7` shows job 7."""
     if arguments and f"{name} {arguments[0]}" in COMMANDS:
         return f"{name} {arguments[0]}", list(arguments[1:])
     if name == "gjob" and arguments and arguments[0].isdigit():
