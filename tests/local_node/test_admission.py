@@ -1,6 +1,9 @@
 """Which pods run as a user's processes."""
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from dovetail import names
 from dovetail_local_node import admission
@@ -42,6 +45,24 @@ def test_a_pod_without_a_job_is_refused() -> None:
 @pytest.mark.parametrize("owner", ["", "another"])
 def test_a_label_without_the_controlling_job_proves_nothing(owner: str) -> None:
     assert admission.job_name(builders.pod("true", owner=owner)) == ""
+
+
+@pytest.mark.parametrize("changes", [{"controller": False}, {"api_version": "apps/v1"}, {"kind": "Pod"}])
+def test_an_owner_that_is_not_the_controlling_job_proves_nothing(changes: dict[str, Any]) -> None:
+    made = builders.pod("true")
+    owners = [replace(each, **changes) for each in made.metadata.owner_references]
+    assert admission.job_name(replace(made, metadata=replace(made.metadata, owner_references=owners))) == ""
+
+
+@pytest.mark.parametrize("field", ["containers", "init_containers"])
+def test_a_pod_of_several_containers_is_refused_whichever_they_are(field: str) -> None:
+    made = builders.pod("true")
+    others = [*getattr(made.spec, field), made.spec.containers[0]]
+    refusal = admission.check(
+        replace(made, spec=replace(made.spec, **{field: others})), submitter="alice", user="alice"
+    )
+    assert refusal is not None
+    assert (refusal.reason, "this one has 2" in refusal.message) == ("SeveralContainers", True)
 
 
 def test_label_and_controlling_job_together_name_the_gpujob() -> None:

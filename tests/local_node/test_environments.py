@@ -49,3 +49,12 @@ def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
     refusal = of(tmp_path, ID)
     assert isinstance(refusal, Refusal)
     assert refusal.message.endswith("No such file or directory; submit the job again.")
+
+
+def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / ID
+    path.touch(mode=0o600)
+    monkeypatch.setattr("os.getuid", lambda: path.stat().st_uid + 1)
+    refusal = of(tmp_path, ID)
+    assert isinstance(refusal, Refusal)
+    assert refusal.message.endswith(f"{path} is not this user's alone.")

@@ -16,7 +16,7 @@ import pytest
 from dovetail.process import identity
 from dovetail_agent.devices.process_memory import owner_of
 from dovetail_agent.processes.cgroups import Owner
-from dovetail_local_node.limits import amounts, choice, groups
+from dovetail_local_node.limits import amounts, choice, groups, scope
 from dovetail_local_node.limits.amounts import Limits
 from dovetail_local_node.limits.choice import Kernel
 from dovetail_local_node.limits.groups import Groups
@@ -296,3 +296,9 @@ def test_entering_runs_this_program_again_in_the_scope(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     ran = (tmp_path / "ran").read_text().split()
     assert ran[:7] == ["1", "--user", "--scope", "--quiet", "--collect", "--property=Delegate=yes", "--"]
+
+
+def test_systemd_is_asked_with_the_environment_that_jobs_get() -> None:
+    asked = ["sh", "-c", 'test "$OF_THE_JOB" = yes || { echo "no bus" >&2; exit 3; }']
+    assert scope._problem(asked, environ={"PATH": os.defpath, "OF_THE_JOB": "yes"}) == ""
+    assert scope._problem(asked, environ={"PATH": os.defpath}) == "systemd-run: no bus"

@@ -101,3 +101,27 @@ async def test_a_pod_that_has_not_started_here_has_no_log_whoever_had_its_name_b
 async def test_output_that_is_gone_is_named(logs: Logs) -> None:
     logs.output.unlink()
     assert await logs.get() == f"dovetail: {logs.output}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("most", [0, 3, 4, 6, 8, 100])
+async def test_a_limit_of_bytes_counts_over_all_parts_of_an_answer(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("dovetail_local_node.log_server._CHUNK", 4)
+    logs.prints("0123456789ab")
+    logs.ends()
+    assert await logs.get(limitBytes=str(most)) == "0123456789ab"[:most]
+
+
+async def test_what_a_run_prints_last_is_shown_also_if_it_ends_during_the_answer(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str]()
+
+    def still(_server: LogServer, uid: str) -> bool:
+        asked.append(uid)
+        logs.prints(f"line {len(asked)}\n")
+        return len(asked) < 3
+
+    monkeypatch.setattr(LogServer, "_runs_still", still)
+    assert await logs.get(follow="true") == "line 1\nline 2\nline 3\n"

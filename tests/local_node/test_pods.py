@@ -151,3 +151,17 @@ async def test_what_an_orphan_has_started_elsewhere_ends_too(node: Node, sleeper
     await Followed(node).pods._end_orphans()
     assert left.wait(timeout=60) == -9
     assert other.poll() is None
+
+
+async def test_the_cgroups_of_an_orphan_go_with_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = list[Path]()
+
+    async def end(groups: list[Path]) -> None:
+        ended.extend(groups)
+
+    monkeypatch.setattr("dovetail_local_node.limits.groups.end", end)
+    run = Run(uid=MINE, namespace="default", name="p", boot_id="earlier", output="/dev/null", groups=("/a", "/b"))
+    node.runs.of(MINE).mkdir(parents=True)
+    (node.runs.of(MINE) / "run.json").write_bytes(msgspec.json.encode(run))
+    await Followed(node).pods._end_orphans()
+    assert (ended, node.runs.read(MINE)) == ([Path("/a"), Path("/b")], None)

@@ -284,3 +284,22 @@ def test_a_task_that_is_done_once_more_is_no_task_of_its_array() -> None:
     labels = {"team": "vision", "dovetail.dev/array": "arr", "dovetail.dev/task": "1"}
     task = msgspec.structs.replace(task, metadata=msgspec.structs.replace(task.metadata, labels=labels))
     assert resubmit.again(task).metadata.labels == {"team": "vision"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "tasks", "may"),
+    [("Queued", None, True), ("Held", None, True), ("Starting", None, False), ("Running", None, False),
+     ("Running", Tasks(total=9, running=2, waiting=7), True)],
+)  # fmt: skip
+def test_a_begin_time_is_for_what_waits_also_the_tasks_of_an_array_that_runs(
+    phase: str, tasks: Tasks | None, may: bool
+) -> None:
+    job = make_job(number=7, phase=phase, tasks=tasks)
+    fields = update.released("2100-01-01T00:00")
+    assert callable(fields)
+    if may:
+        found = fields(job)
+        assert (found["suspend"], str(found["beginTime"])[:4]) == (False, "2100")
+    else:
+        with pytest.raises(CommandError, match="has begun already: --at is about jobs that wait"):
+            fields(job)

@@ -1,8 +1,10 @@
 """Ending jobs: what is asked of the API server, and what is said of each."""
 
+import msgspec
 import pytest
 
 from dovetail.api.conversion import values_of
+from dovetail.api.gpujob import Dependency, GPUJob
 from dovetail.query.jobs import selection
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.jobs import cancel
@@ -28,3 +30,16 @@ async def test_a_job_that_goes_meanwhile_is_missing_and_hides_none_of_the_others
     assert await cancel.cancel_those(cluster, wanted=wanted, dry_run=False) == ["9", "gone"]
     assert capsys.readouterr().out == "Job 2 cancelled.\nJob 3 has ended already (Succeeded).\n"
     assert [seen.body for seen in api.of(f"PATCH {JOBS}/runs")] == [{"spec": {"cancel": True}}]
+
+
+def test_only_a_job_that_this_cancels_takes_those_with_it_that_wait_for_it() -> None:
+    ended, runs = make_job("ended", number=1, phase="Succeeded"), make_job("runs", number=2, phase="Running")
+    waiting = [_waits_for(name, number=number) for number, name in ((3, "ended"), (4, "runs"))]
+    found = cancel.those_that_fall([ended, runs, *waiting], chosen=[ended, runs], dry_run=True)
+    assert list(found) == ["Job 4 would fall with it: it waits for job 2."]
+
+
+def _waits_for(name: str, *, number: int) -> GPUJob:
+    job = make_job(f"after-{name}", number=number, phase="Queued")
+    needs = [Dependency(name=name, condition="Failed" if name == "ended" else "Succeeded")]
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, dependencies=needs))

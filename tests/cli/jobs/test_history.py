@@ -164,3 +164,10 @@ def test_csv_has_the_numbers_of_json() -> None:
 def test_an_unknown_group_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(UsageError, match='--by "team": allowed are user, name, project, day'):
         question("team")
+
+
+def test_each_option_of_gstats_is_its_own_field_of_the_question() -> None:
+    found = statistics.question(since="2026-11-01T00:00:00Z", users={"u"}, names={"n"}, projects={"p"}, by="user")
+    assert (found.since, found.users, found.names, found.projects, found.group_by) == (
+        "2026-11-01T00:00:00Z", ["u"], ["n"], ["p"], "User",
+    )  # fmt: skip

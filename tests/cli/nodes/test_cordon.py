@@ -111,3 +111,15 @@ async def test_what_was_mended_is_noted_with_its_time_though_it_was_not_cordoned
 def test_people_are_told_what_became_of_each(cordoned: bool, changed: bool, mended: bool, says: str) -> None:
     row = {"node": "a", "index": 1, "uuid": "GPU-a-1", "cordoned": cordoned, "changed": changed}
     assert sentence(row, mended=mended) == says
+
+
+async def test_what_another_cordoned_meanwhile_is_no_news_and_stays(api: Api, cluster: Cluster) -> None:
+    api.answer(f"GET {NODES}", listed(node(version="7")))
+    api.answer(f"PATCH {NODES}/a", CONFLICT, wire(node()))
+    api.answer(f"GET {NODES}/a", wire(node(cordoned=("GPU-a-0", "GPU-x"), version="8")))
+    rows = await cordon.cordon(cluster, words=["a:all"], wish=CORDON)
+    assert [row["changed"] for row in rows] == [False, True]
+    assert api.of(f"PATCH {NODES}/a")[-1].body == {
+        "metadata": {"resourceVersion": "8"},
+        "spec": {"cordoned": ["GPU-a-0", "GPU-x", "GPU-a-1"]},
+    }

@@ -1,6 +1,8 @@
 """`dovetail quota plan`: the file that it reads, and the sentences that it prints."""
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,6 +155,20 @@ def test_the_plan_says_who_ends_and_who_starts() -> None:
         "Would start now: team/b.",
         "Would no longer start now: idle/c.",
     ]
+
+
+@pytest.mark.parametrize("said", [(), *itertools.combinations(("contradictions", "starts", "waits", "ends"), 1)])
+def test_that_nothing_happens_is_said_only_where_nothing_does(said: tuple[str, ...]) -> None:
+    everything = {
+        "contradictions": ["too much"],
+        "starts": ["a/b"],
+        "waits": ["a/c"],
+        "ends": [EndedJob(job="a/d", by="a/b", reason="why")],
+    }
+    parts: dict[str, Any] = {name: its if name in said else [] for name, its in everything.items()}
+    found = list(sentences(QuotaPlan(quotas=[], is_refused=False, **parts)))
+    assert (found == ["No contradictions, and no job starts or ends because of it now."]) is not bool(said)
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize(("is_refused", "code"), [(True, 1), (False, 0)])

@@ -1,8 +1,10 @@
 """`dovetail snapshot` out of a picture of the cluster, and `dovetail simulate` on it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dovetail import names
@@ -219,3 +221,12 @@ def test_a_snapshot_without_gpus_or_without_jobs_is_told(tmp_path, capsys) -> No
 def node_records() -> list[dict[str, object]]:
     records: list[dict[str, object]] = json.loads(to_json(make_snapshot()))["nodes"]
     return records
+
+
+def test_a_job_keeps_its_limit_priority_and_times() -> None:
+    job = make_job("train")
+    limited = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, active_deadline_seconds=3600))
+    (found,) = snapshot_of(replace(make_picture(), jobs=[limited], pods=[]), now=NOW, salt="").jobs
+    assert (found.limit_seconds, found.priority, found.workers, found.started_at, found.submitted_at) == (
+        3600, job.spec.priority, job.spec.workers, job.status.start_time, job.metadata.creation_timestamp,
+    )  # fmt: skip

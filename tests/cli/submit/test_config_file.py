@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from dovetail.api.gpujob import GPUJob, spec_of
+from dovetail.api.gpujob import GPUJob, spec_of, template_of
 from dovetail_cli.app import run
 from dovetail_cli.submit import attachments, config_file, manifest, submit
 from dovetail_cli.submit.config_file import ConfigFile
@@ -102,3 +103,19 @@ def test_the_job_mounts_the_file_and_names_its_path() -> None:
     assert volume["configMap"] == {"name": "train-config-x", "items": [{"key": "config", "path": "train.yaml"}]}
     assert attachments.config_maps_of(job_with_file()) == ["train-config-x"]
     assert attachments.config_maps_of(make_job()) == []
+
+
+def test_the_job_keeps_its_own_variables_volumes_and_mounts() -> None:
+    own = {
+        "env": [{"name": "A", "value": "1"}],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
+    spec = {"containers": [{"name": "main", **own}, {"name": "side"}], "volumes": [{"name": "data", "emptyDir": {}}]}
+    job = make_job()
+    job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template_of(spec)))
+    after = spec_of(FILE.mounted(job, config_map="c").spec.template)
+    main, side = after["containers"]
+    assert [each["name"] for each in main["env"]] == ["A", "DOVETAIL_CONFIG"]
+    assert [each["mountPath"] for each in main["volumeMounts"]] == ["/data", "/etc/dovetail-config"]
+    assert [each["name"] for each in after["volumes"]] == ["data", main["volumeMounts"][1]["name"]]
+    assert side == {"name": "side"}

@@ -53,6 +53,7 @@ def test_an_interpreter_that_takes_no_text_is_refused(first: str) -> None:
     ("first", "problem"),
     [
         ("#!/bin/bash 'half", 'its first line "#!/bin/bash \'half" cannot be read: No closing quotation'),
+        ("#!/bin/bash -o pipefail other.sh", 'would run "other.sh" instead of the script'),
         ("#!/bin/bash other.sh", 'would run "other.sh" instead of the script'),
         ("#!/usr/bin/env python3 -u gnuplot", 'would run "gnuplot" instead of the script'),
     ],

@@ -36,6 +36,21 @@ def test_what_is_more_than_one_terminal_is_refused_with_the_options() -> None:
         terminal.check(several, files=Local(error="e"))
 
 
+@pytest.mark.parametrize(
+    ("option", "submission", "files"),
+    [
+        ("--array", replace(PLAIN, array=ArraySpec(indexes="0-3")), Local()),
+        ("--nodes", replace(PLAIN, workers=2), Local()),
+        ("--max-retries", replace(PLAIN, max_retries=1), Local()),
+        ("--output", PLAIN, Local(output="o")),
+        ("--error", PLAIN, Local(error="e")),
+    ],
+)
+def test_each_option_that_makes_more_of_it_is_refused_alone(option: str, submission: Submission, files: Local) -> None:
+    with pytest.raises(UsageError, match=f"leave {option} out"):
+        terminal.check(submission, files=files)
+
+
 async def test_where_nothing_runs_or_nothing_is_needed_it_is_refused() -> None:
     async with Client(Connection(server="http://127.0.0.1:1", simulated=True)) as client:
         cluster = Cluster(client=client, namespace="default")
