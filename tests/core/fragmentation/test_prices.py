@@ -1,6 +1,7 @@
 """Prices: the Poisson tail against exact sums, and both terms by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,8 +47,39 @@ def test_the_newsvendor_protects_a_stock_that_demand_may_reach():
 
 def test_cpu_that_runs_out_first_ends_the_arrivals():
     columns = cluster(4, cpu_milli=2000)
-    prices = Prices(columns, mix=mix_of((whole(1, cpu_milli=1000), 1)), settings=PriceSettings(newsvendor=0))
+    mix = mix_of((whole(1, cpu_milli=1000), 1))
+    prices = Prices(columns, mix=mix, settings=PriceSettings(newsvendor=0, cpu_cost=0))
     assert prices.at(np.array([2.0])).tolist() == pytest.approx([0.15 * (2 / 2.1) ** 0.8])
+
+
+def test_where_cpu_is_short_a_place_costs_less_by_its_cpu():
+    # 1 CPU for 4 GPUs, and pods request 2 CPUs for a GPU on average.
+    columns = cluster(4, cpu_milli=1000)
+    mix = mix_of((whole(1, cpu_milli=500), 5), (whole(1, cpu_milli=2000), 4), (whole(1, cpu_milli=4000), 2),
+                 (host(1500), 1))  # fmt: skip
+    settings = PriceSettings(newsvendor=0)
+    found, without = (
+        Prices(columns, mix=mix, settings=each).at(np.full(4, 4.0))
+        for each in (settings, replace(settings, cpu_cost=0))
+    )
+    mean_gpus, mean_cpu_milli = 11 / 12, (5 * 500 + 4 * 2000 + 2 * 4000 + 1500) / 12
+    costs = [0.7 * cpu_milli * mean_gpus / mean_cpu_milli for cpu_milli in (500, 2000, 4000)]
+    assert found.tolist() == pytest.approx([*(without[:3] * np.maximum(0, 1 - np.array(costs))), 0.0])
+
+
+@pytest.mark.parametrize(("cpu_milli", "guarded"), [(5000, 1.0), (4000, 1.0), (3000, 0.5), (2000, 0.0), (1000, 0.0)])
+def test_where_cpu_is_short_less_stock_is_guarded(cpu_milli, guarded):
+    columns = cluster(4, cpu_milli=cpu_milli)
+    mix = mix_of((whole(1, cpu_milli=1000), 1))
+    settings = PriceSettings(scarcity=0, horizon=100)
+    found = Prices(columns, mix=mix, settings=settings).at(np.array([1.0]))
+    assert found.tolist() == pytest.approx([0.3 * guarded], abs=1e-6)
+
+
+def test_classes_without_devices_alone_have_no_shortage_of_cpu():
+    columns = cluster(4, cpu_milli=1000)
+    found = Prices(columns, mix=mix_of((host(2000), 1)), settings=PriceSettings()).at(np.array([1.0]))
+    assert found[0] > 0
 
 
 def test_pods_without_devices_weigh_a_quarter():
