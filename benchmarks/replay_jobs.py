@@ -31,6 +31,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Reflector
 from dovetail.simulator.parallel import Scene, run_one
+from dovetail.simulator.planned_jobs import device_mib
 from dovetail_sandbox.cluster import Cluster
 
 # Jobs under way at a time until the first one is refused. After that one at a time: a waiting job reserves room.
@@ -53,7 +54,7 @@ def main() -> None:
     started = time.monotonic()
     nodes = "".join(
         f"- {{name: n{at:04d}, count: 1, model: {node.model}, devices: {node.gpus}, "
-        f"memory_mib: {replays.DEVICE_MEMORY_MIB}, cpu: {node.cpu_milli // 1000}, memory: {node.memory_mib}Mi}}\n"
+        f"memory_mib: {device_mib(node.model)}, cpu: {node.cpu_milli // 1000}, memory: {node.memory_mib}Mi}}\n"
         for at, node in enumerate(scene.nodes)
     )
     with queue_plane.sandbox(nodes=nodes, overrides=[f"config.fragmentation_policy={args.term}"]) as made:

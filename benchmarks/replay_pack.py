@@ -28,6 +28,7 @@ from dovetail.fragmentation.pod_shapes import Shape
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
 from dovetail.simulator.parallel import Scene, run_all
+from dovetail.simulator.planned_jobs import device_mib
 from dovetail_sandbox.cluster import Cluster
 
 IN_FLIGHT = 24
@@ -75,7 +76,7 @@ async def replay(made: Cluster, scene: Scene) -> np.typing.NDArray[np.bool_]:
                     memory_mib=node.memory_mib,
                     devices=node.gpus,
                     model=node.model,
-                    device_memory_mib=replays.DEVICE_MEMORY_MIB,
+                    device_memory_mib=device_mib(node.model),
                 )
                 for node in scene.nodes
             ],

@@ -13,9 +13,6 @@ from dovetail.simulator.curve import LOADS, allocation_at
 from dovetail.simulator.experiment import Outcome
 from dovetail.simulator.parallel import Scene
 
-# The trace has no sizes of memory.
-DEVICE_MEMORY_MIB = 16_384
-
 
 def options(doc: str, *, name: str, limit_nodes: int | None, generates: bool) -> argparse.ArgumentParser:
     """The options of every replay.

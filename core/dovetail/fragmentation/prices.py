@@ -96,7 +96,8 @@ class Prices:
     def _price_of_cpu(self, cpu_milli: Ints) -> Floats:
         """By class, [M], what the CPU of one of its GPUs costs in GPUs; 1 for a class without GPUs."""
         each = cpu_milli * (self._settings.cpu_cost * self._mean_milli / 1000.0) / max(1.0, self._mean_cpu_milli)
-        return np.divide(each, self._gpus, out=np.ones(len(each)), where=self._gpus > 0)
+        cost: Floats = np.divide(each, self._gpus, out=np.ones(len(each)), where=self._gpus > 0)
+        return cost
 
     def _arrivals(self, *, milli: int, cpu_milli: int) -> float:
         """K: the number of arrivals that use up that many milli or that much CPU."""
