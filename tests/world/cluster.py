@@ -173,10 +173,11 @@ class Cluster:
                 self._bind(pod, node=node, view=view)
 
     def _planned_node(self, pod: Pod) -> str | None:
-        """The node of the plan that the status and the pod agree on; any node for a pod without devices."""
+        """The node of the plan that the status and the pod agree on; any that is not cordoned without devices."""
         plan = worker_of_plan(pod)
         if plan is None:
-            return next((each["metadata"]["name"] for each in self.server.all("nodes")), None)
+            nodes = (each for each in self.server.all("nodes") if not each["spec"].get("unschedulable"))
+            return next((each["metadata"]["name"] for each in nodes), None)
         found = self.server.find("gpujobs", f"{pod.metadata.namespace}/{job_of(pod)}")
         job: GPUJob | None = None if found is None else as_typed("gpujobs", found)
         if job is None or job.metadata.uid != plan.plan.job or job.status.placement is None:

@@ -28,7 +28,7 @@ from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.queue import cycle
 from dovetail_operator.state.state import State
 from dovetail_operator.writes.job_numbers import Numbers
-from tests.background import running
+from tests.background import eventually, running
 from tests.core.builders import make_node
 from tests.core.kube.api import Answer, Api, make_object, refusal
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_keeper, make_pod, make_state
@@ -567,3 +567,26 @@ async def test_a_job_whose_batch_job_is_gone_is_looked_for_once_and_made_anew(ri
     async with rig.running():
         await api.until(f"POST {JOBS}", count=1)
     assert len(api.of(f"GET {JOBS}/x")) == 1
+
+
+async def test_every_part_of_the_controller_runs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = set[str]()
+
+    def part(name: str) -> Any:
+        async def run(*_: Any, **__: Any) -> None:
+            begun.add(name)
+            await asyncio.Event().wait()
+
+        return run
+
+    controller = rig.controller
+    for index, each in enumerate(controller._refusals):
+        monkeypatch.setattr(each, "run", part(f"refusals {index}"))
+    monkeypatch.setattr(controller._scheduling, "run", part("scheduling"))
+    monkeypatch.setattr(controller._evictions, "run", part("evictions"))
+    monkeypatch.setattr(controller.queue, "serve", part("reconciles"))
+    monkeypatch.setattr(controller.changes, "time_passes", lambda: begun.add("time"))
+    refusals = {f"refusals {index}" for index in range(len(controller._refusals))}
+    async with rig.running():
+        await eventually(lambda: begun >= {"scheduling", "evictions", "reconciles", "time", *refusals})
+    assert refusals

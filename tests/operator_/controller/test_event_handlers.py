@@ -1,5 +1,6 @@
 """What a change of a GPUJob has the queue do."""
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,11 +10,17 @@ import pytest
 from dovetail import names
 from dovetail.api.builtin import Event, Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import ObjectMeta
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.controller.event_handlers import Changes
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.state.pending_writes import PendingWrites
-from tests.operator_.builders import make_child, make_job, make_state
+from tests import virtual_time
+from tests.core.builders import make_gpunode
+from tests.operator_.builders import at, make_child, make_job, make_state
 
 
 class Asked:
@@ -27,6 +34,9 @@ class Asked:
 
     def room_changed(self) -> None:
         self.how.append("at leisure")
+
+    def limits_changed(self) -> None:
+        self.how.append("limits")
 
 
 @pytest.fixture
@@ -180,3 +190,83 @@ async def test_a_created_pod_of_no_job_counts_in_the_mix_of_the_queue(changes: C
     changes.pod_event("ADDED", created("cannot be read", cpu="many"))
     (found,) = mix.record().counted
     assert (found.cpu_milli, found.gpus, mix.arrivals) == (8000, 0, 1)
+
+
+def quota(**spec: Any) -> GPUQuota:
+    status = spec.pop("status", {})
+    return msgspec.convert({"metadata": {"name": "q"}, "spec": spec, "status": status}, GPUQuota)
+
+
+def test_limits_are_looked_at_when_what_a_quota_says_changes_and_only_then(changes: Changes, asked: Asked) -> None:
+    steps = [
+        ("ADDED", quota(limit={"gpus": 1}), 1),
+        ("MODIFIED", quota(limit={"gpus": 1}, status={"gpus": 1.0}), 1),
+        ("MODIFIED", quota(limit={"gpus": 2}, status={"gpus": 1.0}), 2),
+        ("DELETED", quota(limit={"gpus": 2}), 3),
+    ]
+    for type_, each, looks in steps:
+        changes.quota_event(type_, each)  # type: ignore[arg-type]
+        assert asked.how == ["limits"] * looks
+
+
+class Told:
+    """Stands in for the evictions, and notes the nodes that it is told of."""
+
+    def __init__(self) -> None:
+        self.of: list[str] = []
+
+    def changed(self, gpunode: GPUNode) -> None:
+        self.of.append(f"{gpunode.metadata.name} reports")
+
+    def gone(self, node: str) -> None:
+        self.of.append(f"{node} is gone")
+
+
+def test_evictions_hear_of_each_report_and_of_the_end_of_a_node(changes: Changes) -> None:
+    told = Told()
+    changes._evictions = told  # type: ignore[assignment]
+    for type_ in ("ADDED", "MODIFIED", "DELETED"):
+        changes.gpunode_event(type_, make_gpunode("a"))  # type: ignore[arg-type]
+    assert told.of == ["a reports", "a reports", "a is gone"]
+
+
+async def test_a_deleted_job_waits_for_nothing_whatever_was_written_for_it(changes: Changes) -> None:
+    job = make_job()
+    changes.job_changed(job)
+    changes.child_event("ADDED", make_child(job))
+    changes._pending.await_newer_child("team/x", child=make_child(job), store=changes.state.store)
+    changes._pending.await_newer_job("team/x", job=job, store=changes.state.store)
+    assert changes._pending.wait_seconds("team/x") > 0
+    changes.job_gone(later(job))
+    assert changes._pending.wait_seconds("team/x") == 0
+    assert changes._pending.observed("Job", meta=later_child(job)).resumed == []
+
+
+def later_child(job: GPUJob) -> ObjectMeta:
+    return msgspec.structs.replace(make_child(job).metadata, resource_version="99")
+
+
+def test_what_a_deleted_job_has_used_counts_until_its_quota_has_recorded_it(changes: Changes) -> None:
+    used: dict[str, Any] = {"phase": "Succeeded", "request": "1", "startTime": at(0), "completionTime": at(60)}
+    changes.quota_event("ADDED", quota(per="Namespace", shares=1))
+    job = make_job(status=used)
+    changes.job_changed(job)
+    changes.job_gone(later(job, status="Succeeded"))
+    quotas, now = changes.state.store.quotas, datetime.fromisoformat(at(60))
+    (use,) = quotas.compute_statuses([], now=now)["q"].uses
+    assert (use.who, use.gpu_seconds) == ("team", pytest.approx(60, abs=1))
+
+
+def test_a_job_that_could_not_be_started_is_tried_again_after_a_while_by_itself(changes: Changes) -> None:
+    async def scenario() -> None:
+        job = make_job(status={"number": 1})
+        changes.state.store.job_changed(job)
+        now = datetime(2026, 11, 22, tzinfo=UTC)
+        changes.refuse(job, obstacle=Obstacle(reason="Quota", message="exceeded"))
+        assert changes.state.decisions.refusal_of(job, now=now) is not None
+        assert changes._queue.load == 0
+        await asyncio.sleep(3600)
+        assert changes.state.decisions.refusal_of(job, now=now) is None
+        assert changes._queue.load == 1
+
+    virtual_time.run(scenario())

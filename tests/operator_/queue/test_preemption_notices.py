@@ -89,6 +89,16 @@ async def test_a_notice_holds_as_long_as_the_same_job_would_start() -> None:
     assert not rig.notices.still_hold(seen), "another job would start"
 
 
+async def test_a_notice_does_not_hold_for_another_job_of_the_same_name() -> None:
+    rig = Rig()
+    rig.cycle()
+    seen = rig.state.observe("team/low", now=NOW)
+    assert seen is not None
+    rig.state.store.job_deleted("team/boss", uid="uid-boss")
+    rig.state.store.job_changed(make_job("boss", gpu=2, priority=60, meta={"uid": "uid-again"}, status={"number": 9}))
+    assert not rig.notices.still_hold(seen)
+
+
 async def test_the_proof_of_a_cycle_counts_for_all_who_end_for_a_gang_while_it_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

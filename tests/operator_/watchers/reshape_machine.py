@@ -105,6 +105,7 @@ class ReshapeMachine(RuleBasedStateMachine):
         self.server, self.gpu = Server(), Hardware()
         self.sent: list[Sent] = []
         self.events: list[Announcement] = []
+        self.changed: list[str] = []
         self.old = self.server.gpunode
         self.node = Node(metadata=ObjectMeta(name=NODE, uid="node"), spec=NodeSpec(), status=NodeStatus())
         self.agent_restarts()
@@ -177,7 +178,7 @@ class ReshapeMachine(RuleBasedStateMachine):
             self.server,  # type: ignore[arg-type]  # what the operator asks of it
             state=self.state,
             drain_seconds=DRAIN_SECONDS,
-            changed=lambda _key: None,
+            changed=self.changed.append,
             post=self.events.append,
             now=lambda: NOW + timedelta(seconds=self.now),
             clock=lambda: self.now,

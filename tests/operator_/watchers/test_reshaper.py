@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 from hypothesis import settings
 
 from dovetail.api.resources import GPUNODES
@@ -105,6 +106,7 @@ def test_a_failure_is_said_on_the_job_and_the_node() -> None:
     said = [(event.of == GPUNODES, event.about.name) for event in machine.events if event.message == sentence]
     assert said == [(True, NODE), (False, "x")]
     assert machine.state.decisions.reshape_problem("uid-x") == sentence
+    assert machine.changed == ["team/x"], "its status is to say so"
 
 
 def test_a_tenant_that_the_agent_alone_sees_keeps_its_instance() -> None:
@@ -150,3 +152,36 @@ def test_a_deleted_gpunode_has_no_requests_left() -> None:
     machine.state.store.gpunode_deleted(NODE)
     asyncio.run(machine.operator.check())
     assert machine.state.store.reshaped == {}
+
+
+def test_another_request_for_the_same_gpu_waits_by_itself_for_binds_that_are_on_their_way() -> None:
+    machine = ReshapeMachine()
+    requested(machine)
+    machine.state.decisions.set_reshapes(())
+    machine.operator_checks()
+    machine.time_passes(seconds=11.0)
+    gpunode = machine.server.gpunode
+    (request,) = gpunode.spec.reshape.values()
+    later = msgspec.structs.replace(request, requested_time="2026-02-01T00:00:00Z")
+    spec = msgspec.structs.replace(gpunode.spec, reshape={"GPU-0": later})
+    machine.server.put(msgspec.structs.replace(gpunode, spec=spec))
+    for drains in (False, False, True):
+        machine.watches_deliver()
+        machine.operator_checks()
+        (request,) = machine.server.gpunode.spec.reshape.values()
+        assert request.drained is drains
+        machine.time_passes(seconds=6.0)
+
+
+def test_a_drain_is_forgotten_with_its_request() -> None:
+    machine = ReshapeMachine()
+    requested(machine)
+    machine.operator_checks()
+    assert machine.operator._drains
+    machine.state.store.job_deleted("team/x", uid="uid-x")
+    machine.state.decisions.set_reshapes(())
+    machine.operator_checks()
+    machine.watches_deliver()
+    assert machine.server.gpunode.spec.reshape == {}
+    machine.operator_checks()
+    assert machine.operator._drains == {}

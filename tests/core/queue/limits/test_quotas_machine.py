@@ -33,6 +33,8 @@ SPECS: Final[tuple[dict[str, Any], ...]] = (
     {"namespaces": ["vision"], "limit": {"gpus": 2, "runningJobs": 1}},
     {"namespaces": ["vision"], "limit": {"models": {"V100": 1}, "queuedJobs": 1}},
     {"users": ["ada"], "limit": {"memory": "64Gi"}},
+    {"limit": {"memory": "96Gi"}},
+    {"namespaces": ["vision"], "limit": {"memory": "40Gi", "models": {"A100": 1}}},
     {"users": ["ada"], "maxPriority": 5},
     {"projects": ["p"], "preemptionPolicy": "Never"},
     {"projects": ["p"], "pools": ["fast"], "limit": {"gpus": 1}},
@@ -204,7 +206,7 @@ class QuotasMachine(RuleBasedStateMachine):
             else:
                 self.live.pod_changed(pod, ledger=self.ledger)
 
-    @rule(model=st.sampled_from(["V100", "A100"]), more=st.booleans())
+    @rule(model=st.sampled_from(["V100", "A100", "T4"]), more=st.booleans())
     def report_devices(self, model: str, more: bool) -> None:
         self.ledger.set_devices("n", devices=[make_device("n", at, model=model) for at in range(4)])
         if more and "m" not in self.ledger.nodes():
@@ -224,6 +226,7 @@ class QuotasMachine(RuleBasedStateMachine):
         )
         assert ours == theirs
         assert self.live._levels == fresh._levels
+        assert self.live._departed == self.departed, "what a quota has recorded is kept"
         self.levels, self.recent = fresh._levels, fresh._recent
         for name, status in ours.items() if written else ():
             self.objects[name] = msgspec.structs.replace(self.objects[name], status=status)

@@ -537,6 +537,19 @@ def woken_by_first_sight(rig: Rig) -> set[str]:
     return woken(rig)
 
 
+def test_each_change_of_a_record_is_said_of_its_guest_once(rig: Rig) -> None:
+    rig.guest(held())
+    waits = {"phase": "Queued", "reason": "Resources", "message": "Need 1 GPU, only 0 available"}
+    runs = {"phase": "Running", "nodes": ["a"]}
+    for status in (waits, waits, runs, {**runs, "workersActive": 1}, {**runs, "workersActive": 2}, waits, runs):
+        rig.keeper.observe(record(status=status))
+    assert [each.reason for each in rig.said] == ["Running", "Resources", "Running"]
+    assert {each.about.name for each in rig.said} == {"train"}
+    rig.keeper.drop(record())
+    rig.keeper.observe(record(status=waits))
+    assert len(rig.said) == 3, "what a record says first is no change"
+
+
 def test_a_job_that_is_no_record_wakes_no_keeper(rig: Rig) -> None:
     plain = msgspec.structs.replace(record(), spec=msgspec.structs.replace(record().spec, managed_by=None))
     rig.keeper.observe(plain)
