@@ -23,7 +23,7 @@ from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.gate import Refused
-from tests.core.engine.builders import add_node, hold_devices, make_device, make_ledger
+from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 from tests.core.queue.quota_tree.builders import make_quota
 from tests.core.queue.twin import _asked as asked_of_loans
 
@@ -231,6 +231,9 @@ class QuotasMachine(RuleBasedStateMachine):
         for name, status in ours.items() if written else ():
             self.objects[name] = msgspec.structs.replace(self.objects[name], status=status)
             self.live.update(self.objects[name])
+        if written:
+            # The next computation is that of quotas which have recorded what was used until now.
+            self.compute(hours=0, written=False)
 
     # --- what always holds -------------------------------------------------------------------------------------
 
@@ -242,7 +245,13 @@ class QuotasMachine(RuleBasedStateMachine):
         of_jobs = []
         for each in (self.live, fresh):
             of_jobs.append(
-                [(each.pools_of(job), each.rank_of(job), each.refusal_of(job), each.level_of(job)) for job in JOBS]
+                [
+                    each.memory_of(make_ask("1"), workers=2),
+                    *(
+                        (each.pools_of(job), each.rank_of(job), each.refusal_of(job), each.level_of(job))
+                        for job in JOBS
+                    ),
+                ]
             )
             assert [each.names_of(subject) for subject in SUBJECTS] == [fresh.names_of(subject) for subject in SUBJECTS]
         assert of_jobs[0] == of_jobs[1]
