@@ -144,6 +144,18 @@ def test_a_pod_of_higher_priority_ends_holds_on_its_own_node_alone() -> None:
     assert desk.held(URGENT, "uid-second") == ["", "b"]
 
 
+def test_a_pod_of_higher_priority_ends_no_promise_of_a_bind_that_the_watch_does_not_show_yet() -> None:
+    desk = Desk(a=2)
+    desk.put(urgent("1", node="a", priority=5))
+    bound = desk.bind(urgent("1", node="a", priority=5), "a")
+    second = urgent("1", node="a", priority=5)
+    desk.put(second | {"metadata": second["metadata"] | {"name": "second", "uid": "uid-second"}})
+    assert desk.held(URGENT, "uid-second") == ["a", "a"]
+    assert isinstance(desk.bind(make_pod("other", priority=101), "a"), Claim)
+    assert desk.ledger.claim(URGENT) == bound
+    assert desk.held("uid-second", "uid-other") == ["", "a"]
+
+
 def test_the_devices_that_were_chosen_at_preemption_are_the_ones_that_are_kept() -> None:
     desk = full("a", others=2)
     chosen = Claim(key=URGENT, node="a", devices=(desk.ledger.claim("uid-a") or Claim(key="", node="")).devices[:1])

@@ -18,6 +18,7 @@ from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
 from dovetail.kube.client import Client
 from dovetail_operator.history.store import HistoryError, HistoryStore
+from dovetail_operator.state.due_records import Dues
 from tests.background import eventually
 from tests.core.kube.api import Answer, Api
 from tests.operator_.builders import at, make_job
@@ -31,7 +32,10 @@ class Flaky(HistoryStore):
     """A database that is away at random, before or after it has written."""
 
     rng: random.Random
+    dues: Dues
     is_well = True
+    # Jobs that may be deleted by their time to live although no final record of theirs is written.
+    too_early: set[str]
 
     def _fails(self) -> bool:
         return not self.is_well and self.rng.random() < 0.3
@@ -45,9 +49,12 @@ class Flaky(HistoryStore):
         return written
 
     def final(self, uids: Any) -> set[str]:
+        kept = self.dues._kept & set(uids)
+        found = super().final(uids)
+        self.too_early |= kept - found
         if self._fails():
             raise HistoryError("here", problem="away")
-        return super().final(uids)
+        return found
 
 
 class Walk:
@@ -121,8 +128,9 @@ class Walk:
 
     async def begin(self, stack: AsyncExitStack) -> None:
         store = Flaky(self.url)
-        store.rng = self.rng
+        store.rng, store.too_early = self.rng, set()
         self.keeping = Keeping(self.client, store)
+        store.dues = self.keeping.dues
         for job in self.jobs.values():
             self.keeping.state.store.job_changed(job)
             self.noticed(job)
@@ -144,7 +152,10 @@ class Walk:
     def until_written(self) -> Any:
         keeping = self.keeping
         assert keeping is not None
-        keeping.history.store.is_well = True  # type: ignore[attr-defined]
+        store = keeping.history.store
+        assert isinstance(store, Flaky)
+        store.is_well = True
+        assert not store.too_early
         return eventually(
             lambda: (
                 not keeping.dues._due
