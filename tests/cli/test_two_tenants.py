@@ -183,3 +183,37 @@ async def test_a_number_of_another_namespace_is_missing(
     code = await typed((*words, str(theirs)), server=server, namespace=tenant.namespace, folder=tmp_path)
     assert (code, f"no job {theirs}" in capsys.readouterr().err) == (3, True)
     assert server.objects["gpujobs"] == before
+
+
+class Program:
+    """kubectl, of which only the words are kept."""
+
+    def __init__(self) -> None:
+        self.words: tuple[str, ...] = ()
+
+    def become(self, *words: str) -> None:
+        self.words = words
+
+
+@pytest.mark.parametrize("phase", ["Running", "Pending", "Succeeded", "Failed"])
+async def test_a_shell_is_in_the_pod_of_its_namespace_while_that_runs(
+    server: Server,
+    tenant: Tenant,
+    phase: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    program = Program()
+    monkeypatch.setattr("dovetail_cli.cluster.kubectl.find", lambda **_: program)
+    for pod in server.objects["pods"].values():
+        pod["status"] = {"phase": phase}
+    code = await typed(("gjob", "attach", "train"), server=server, namespace=tenant.namespace, folder=tmp_path)
+    if phase == "Running":
+        assert code == 0
+        at = program.words.index("-n")
+        assert program.words[at + 1] == tenant.namespace
+        assert program.words[at + 2].startswith("train")
+    else:
+        assert (code, program.words) == (1, ())
+        assert "worker 0 of job train does not run" in capsys.readouterr().err

@@ -10,17 +10,21 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from dovetail.answers.jobs import job_row
 from dovetail.api.gpujob import GPUJob
+from dovetail.config.settings import Settings
 from dovetail.decoding import decode
 from dovetail_gateway.access.visibility import EVERYTHING, Visibility
 from dovetail_gateway.app import Options
 from dovetail_gateway.routing.open_streams import MOST_STREAMS, Times
-from dovetail_gateway.stream.feed import _MOST_KEPT, Change, EncodedDeltas
+from dovetail_gateway.stream.events import EventStreams
+from dovetail_gateway.stream.feed import _MOST_KEPT, Change, EncodedDeltas, Feed
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.served import Face, serving
+from tests.gateway.test_cluster_machine import make_cache
 
 STREAM = "/api/v3/stream"
 
@@ -277,3 +281,18 @@ async def test_a_right_to_watch_one_namespace_that_is_taken_away_ends_the_stream
     async with serving(api, options=options) as face, stream(face, token="both-token") as reader:
         api.users["both-token"].verbs["canaryns"] = {"list"}
         assert "may not watch" in (await reader.until("bye")).data["why"]
+
+
+def test_a_position_that_this_feed_has_not_reached_is_no_position() -> None:
+    feed = Feed(make_cache(Settings()))
+    assert [feed.since(seq) for seq in (-1, 0, 1, 5)] == [None, (), None, None]
+
+
+def test_a_position_in_the_feed_of_another_process_is_none_here() -> None:
+    feed = Feed(make_cache(Settings()))
+    feed.seq = 7
+    streams = EventStreams(feed, cache=None, reviews=None, streams=None)  # type: ignore[arg-type]
+    asked = {"": 7, f"{feed.epoch}:3": 3, "00000000:3": -1}
+    for since, expected in asked.items():
+        request = make_mocked_request("GET", f"/api/v3/stream?since={since}")
+        assert streams._position(request) == expected

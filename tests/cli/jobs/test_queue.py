@@ -4,15 +4,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, QueuePlace, template_of
 from dovetail.api.meta import Condition
 from dovetail.query.errors import NotFoundError
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.columns import COLUMNS, View, parse_fields
+from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.jobs import job_rows, listing
 from dovetail_cli.jobs.listing import Question
 from dovetail_cli.ui.errors import UsageError
-from tests.cli.builders import NOW, ago, make_job
+from tests.cli.builders import NOW, ago, make_gpunode, make_job
+from tests.core.kube.api import Answer, Api
 
 VIEW = View(now=NOW)
 JOBS = [
@@ -129,3 +132,13 @@ def test_a_job_that_waits_shows_its_place_and_when_it_is_to_start() -> None:
     fields = ["POSITION", "ETA"]
     assert job_rows.row(waits, fields=fields, view=VIEW) == {"POSITION": 3, "ETA": ago(hours=-2)}
     assert job_rows.row(runs, fields=fields, view=VIEW) == {"POSITION": "-", "ETA": "-"}
+
+
+@pytest.mark.parametrize(("devices", "expected"), [((2, 2), 2), ((2, 0), 1), ((0, 0), 0)])
+async def test_a_node_without_devices_is_no_gpu_node(
+    api: Api, cluster: Cluster, devices: tuple[int, ...], expected: int
+) -> None:
+    items = [values_of(make_gpunode(f"n-{at}", gpus=gpus)) for at, gpus in enumerate(devices)]
+    body = {"metadata": {"resourceVersion": "1"}, "items": items}
+    api.answer("GET /apis/dovetail.dev/v1beta1/gpunodes", Answer(body=body))
+    assert await listing._gpu_nodes(cluster) == expected
