@@ -144,6 +144,8 @@ def agent_hangs(_site: Site) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+        # One that was stopped for so long takes its driver for silent until it has read it again.
+        cluster.get().restart("agent")
 
 
 def stopped(component: str) -> Callable[[Site], AbstractContextManager[None]]:
