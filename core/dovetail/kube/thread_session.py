@@ -135,7 +135,11 @@ def _body(response: http.client.HTTPResponse, *, request: Request) -> bytes:
         size += len(chunk)
         if limit is not None and size > limit:
             raise TooLarge(request.path, most_bytes=limit)
-    return b"".join(chunks)
+    body = b"".join(chunks)
+    if response.length:
+        # http.client says so only of an answer that is read at once.
+        raise http.client.IncompleteRead(body, response.length)
+    return body
 
 
 def _problem(error: Exception) -> str:

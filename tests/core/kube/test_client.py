@@ -314,3 +314,24 @@ async def test_a_login_program_is_asked_for_the_token(api: Api) -> None:
     async with Client(Connection(server=api.url, token_source=lambda *, renew: "from-login")) as client:
         await get(client)
     assert api.seen[0].headers["Authorization"] == "Bearer from-login"
+
+
+@pytest.mark.parametrize("make_session", [aiohttp_session, brief_session])
+@pytest.mark.parametrize("sent", [b'{"kind"', b""])
+async def test_an_answer_that_breaks_off_in_its_body_is_asked_for_again_and_then_no_answer(
+    make_session: MakeSession, sent: bytes
+) -> None:
+    asked = list[bytes]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n" + sent)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Client(Connection(server=url), backoff=QUICK, make_session=make_session) as client:
+            with pytest.raises(Unreachable):
+                await get(client, deadline_seconds=0.5)
+    assert len(asked) > 1
