@@ -145,6 +145,11 @@ async def test_an_explanation_rests_on_the_mixes_that_the_operator_and_the_exten
         while "on what was submitted so far" not in basis or "that the extender has seen" not in basis:
             found = await face.get("/api/v3/jobs/red/one/explain", token="red-token")
             basis = found.json.get("basis", "")
+    for name in ("dovetail-mix-of-jobs", "dovetail-mix-of-pods"):
+        api.delete("configmaps", name)
+    async with asyncio.timeout(20):
+        while "on what was submitted so far" in basis or "that the extender has seen" in basis:
+            basis = (await face.get("/api/v3/jobs/red/one/explain", token="red-token")).json.get("basis", "")
 
 
 async def test_a_job_that_runs_is_explained_by_its_devices(face: Face) -> None:
@@ -219,3 +224,18 @@ def test_phrases_around_a_hidden_name_become_another_tenant(sentence: str, expec
     words = other_names()
     text = sentence.format(ns=words.namespace("canaryns"), name=words.namespace("canaryjob"))
     assert readable(text) == expected
+
+
+async def test_a_dry_run_in_place_of_a_waiting_job_leaves_out_that_job(api: GatewayApiServer, face: Face) -> None:
+    waiting = {"phase": "Queued", "number": 9, "reason": "Resources", "message": "Need 16 GPUs"}
+    api.put("gpujobs", make_job("old", namespace="red", number=9, user="rita", status=waiting, gpu=8, workers=2))
+    new = {"namespace": "red", "spec": {**SPEC, "gpu": 8, "workers": 2}}
+
+    async def position(**more: str) -> int | None:
+        found = await face.ask("POST", "/api/v3/dry-run", token="red-token", json=new | more)
+        return found.json.get("position") if found.status == 200 else None
+
+    async with asyncio.timeout(20):
+        while await position() != 2:  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.05)
+    assert await position(inPlaceOf="old") == 1

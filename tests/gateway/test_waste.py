@@ -112,3 +112,14 @@ async def test_who_sees_something_else_gets_findings_of_its_own(
 @pytest.mark.parametrize("path", ["/api/v3/right-sizes?limit=0", "/api/v3/findings?more=1"])
 async def test_a_wrong_question_is_refused(face: Face, path: str) -> None:
     assert (await face.get(path, token="red-token")).status == 422
+
+
+async def test_each_user_s_runs_of_a_name_are_a_row_also_where_they_save_the_same(
+    api: GatewayApiServer, face: Face
+) -> None:
+    for number, user in enumerate(("rita", "rob", "rita")):
+        job = make_job(f"train-{number}", namespace="red", user=user, status=measured(0.1))
+        job["metadata"]["generateName"] = "train-"
+        api.put("gpujobs", job)
+    found = await until(face, "/api/v3/right-sizes", count=2)
+    assert [(row["name"], row["user"]) for row in found["items"]] == [("train", "rita"), ("train", "rob")]

@@ -1,6 +1,8 @@
 """The numbers of this machine's devices, by NVIDIA's binding on our stand-in for its library."""
 
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pynvml
 import pytest
@@ -61,3 +63,12 @@ async def test_a_driver_that_hangs_stops_no_job() -> None:
 
     assert await cuda_numbers.read(ask=hangs, seconds=0.01) == {}
     answered.set()
+
+
+async def test_devices_of_several_pci_domains_are_in_the_order_of_their_addresses() -> None:
+    def pci(domain: int, bus: int, device: int = 0) -> Any:
+        return SimpleNamespace(domain=domain, bus=bus, device=device)
+
+    in_order = [pci(0, 0x10), pci(0, 0x3B), pci(0, 0x3B, 1), pci(1, 0x05), pci(0x10000, 0x01)]
+    places = [cuda_numbers._place(each) for each in in_order]
+    assert places == sorted(set(places))

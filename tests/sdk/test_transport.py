@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from typing import Any
 
 import msgspec
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from dovetail.answers.jobs import JobRow
 from dovetail.sdk import AsyncClient, errors
+from dovetail.sdk.aio.transport import AsyncTransport
+from dovetail.sdk.blocking.transport import Transport
 from dovetail.sdk.calls import v1, v3
 from dovetail.sdk.connection import connection
 
@@ -149,3 +152,36 @@ def test_the_environment_serves_what_is_not_passed() -> None:
     assert (found.url, found.token(), found.namespace) == ("http://gw:8000", "t", "red")
     with pytest.raises(errors.SettingsError, match="set DOVETAIL_GATEWAY"):
         connection(environment={})
+
+
+@asynccontextmanager
+async def printing(*lines: str, pause_seconds: float) -> AsyncIterator[str]:
+    """A server whose answer comes line by line, with a pause before each."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for line in lines:
+            await asyncio.sleep(pause_seconds)
+            await response.write(f"{line}\n".encode())
+        return response
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with TestServer(app, host="127.0.0.1") as server:
+        yield str(server.make_url("")).rstrip("/")
+
+
+async def test_a_log_may_be_silent_for_longer_than_an_answer_may_take() -> None:
+    call = v3.log("red", name="train", worker=0, tail=None, follow=True)
+
+    def read_blocking(url: str) -> list[str]:
+        transport = Transport(connection(url, token="t"), timeout_seconds=0.2)
+        with closing(transport), transport.lines(call) as lines:
+            return list(lines)
+
+    async with printing("one", "two", pause_seconds=0.5) as url:
+        transport = AsyncTransport(connection(url, token="t"), timeout_seconds=0.2)
+        async with aclosing(transport), transport.lines(call) as lines:
+            assert [line async for line in lines] == ["one", "two"]
+        assert await asyncio.to_thread(read_blocking, url) == ["one", "two"]

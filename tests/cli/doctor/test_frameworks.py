@@ -50,3 +50,11 @@ def test_tensorflow_of_the_system_is_judged_too_and_each_folder_once(tmp_path: P
 def test_a_build_for_rocm_is_no_matter_of_cuda(tmp_path: Path) -> None:
     torch(tmp_path, hip="'6.1'")
     assert list(frameworks.judge(tmp_path, driver_version="550.54.15", prefixes=[tmp_path])) == []
+
+
+def test_a_framework_that_is_reached_by_several_names_is_judged_once(tmp_path: Path) -> None:
+    torch(tmp_path / "venv", cuda="None")
+    (tmp_path / "venv/lib64").symlink_to("lib")
+    (tmp_path / "same").symlink_to("venv")
+    prefixes = [tmp_path / "venv", tmp_path / "same", tmp_path / "venv"]
+    assert len(list(frameworks.judge(tmp_path, driver_version="550.54.15", prefixes=prefixes))) == 1

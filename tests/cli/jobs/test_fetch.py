@@ -1,9 +1,12 @@
 """gjob fetch: which path is meant, and what is said of files that are gone."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob, spec_of, template_of
+from dovetail_cli.cluster import kubectl
 from dovetail_cli.jobs import fetch
 from dovetail_cli.submit.workdir import files_pod
 from dovetail_cli.ui.errors import UsageError
@@ -61,3 +64,30 @@ def test_why_a_pod_does_not_run_is_its_containers_or_its_conditions_word() -> No
     unscheduled = {"conditions": [{"status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}]}
     assert files_pod.why_not({"status": unscheduled}) == "Unschedulable: 0/1 nodes"
     assert files_pod.why_not({}) == "its status says no more"
+
+
+CHANGED = "tar: out.txt: file changed as we read it"
+
+
+@pytest.mark.parametrize(
+    ("said", "is_whole"),
+    [
+        ([CHANGED], True),
+        ([CHANGED, "tar: a: File removed before we read it"], True),
+        ([CHANGED, "tar: secret: Cannot open: Permission denied"], False),
+        (["tar: secret: Cannot open: Permission denied"], False),
+        ([], False),
+    ],
+)
+def test_files_that_are_missing_are_an_error_and_those_that_are_written_to_are_not(
+    tmp_path: Path, said: list[str], is_whole: bool
+) -> None:
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from/out.txt").write_text("1")
+    script = 'tar -czf - -C "$1" out.txt; shift; for line; do echo "$line" >&2; done; exit 1'
+    command = ["sh", "-c", script, "sh", str(tmp_path / "from"), *said]
+    if is_whole:
+        assert fetch._receive(command, into=tmp_path / "to") == 1
+    else:
+        with pytest.raises(kubectl.FailedError):
+            fetch._receive(command, into=tmp_path / "to")

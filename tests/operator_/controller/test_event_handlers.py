@@ -13,13 +13,15 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import ObjectMeta
+from dovetail.cluster.staleness import Freshness
+from dovetail.cluster.view import ClusterView
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.controller.event_handlers import Changes
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.state.pending_writes import PendingWrites
 from tests import virtual_time
-from tests.core.builders import make_gpunode
+from tests.core.builders import make_gpunode, make_node
 from tests.operator_.builders import at, make_child, make_job, make_state
 
 
@@ -270,3 +272,23 @@ def test_a_job_that_could_not_be_started_is_tried_again_after_a_while_by_itself(
         assert changes._queue.load == 1
 
     virtual_time.run(scenario())
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_report_grows_old_whatever_else_time_changes(changes: Changes, asked: Asked, keeps: bool) -> None:
+    now, store = 1000.0, changes.state.store
+    freshness = Freshness(max_age_seconds=660, clock=lambda: now)
+    store.view = ClusterView(ledger=store.view.ledger, freshness=freshness)
+    store.view.node_changed(make_node("a"))
+    device = {"index": 0, "uuid": "GPU-a-0", "vendor": "nvidia", "model": "V100", "memoryMiB": 32768}
+    status = {"devices": [device], "observedAt": "2100-01-01T00:00:00Z"}
+    store.gpunode_changed(msgspec.convert({"metadata": {"name": "a"}, "status": status}, GPUNode))
+    if keeps:
+        window = {"name": "course", "gpus": 1, "startTime": "2100-01-01T00:00:00Z", "endTime": "2100-01-02T00:00:00Z"}
+        store.quotas.update(quota(advanceReservations=[window]))
+    changes.time_passes()
+    assert store.view.ledger.unmeasured_reason("a") == ""
+    now += 660
+    changes.time_passes()
+    assert store.view.ledger.unmeasured_reason("a")
+    assert asked.how[-1] == "at leisure"

@@ -374,3 +374,18 @@ def test_no_password_of_a_url_is_shown(url: str, shown: str) -> None:
 )
 def test_over_a_network_postgresql_is_reached_by_tls_unless_the_url_says_otherwise(url: str, sslmode: str) -> None:
     assert database_url.connect_args(database_url.parse(url)).get("sslmode") == sslmode
+
+
+@pytest.mark.parametrize("change", ["DROP COLUMN log", "ADD COLUMN priority INTEGER", "RENAME COLUMN user TO owner"])
+def test_a_table_of_another_version_is_left_as_it_is(tmp_path: Path, change: str) -> None:
+    url = f"sqlite:///{tmp_path}/history.db"
+    store = HistoryStore(url)
+    store.open()
+    store.close()
+    engine = sql.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sql.text("DROP INDEX dovetail_jobs_for_sums"))
+        connection.execute(sql.text(f"ALTER TABLE dovetail_jobs {change}"))
+    with pytest.raises(HistoryError, match="of another version of Dovetail"):
+        HistoryStore(url).open()
+    engine.dispose()

@@ -1,12 +1,15 @@
 """Changes of GPUs: a state machine of all that take part, and what people read."""
 
 import asyncio
+from datetime import timedelta
 
 import msgspec
 from hypothesis import settings
 
 from dovetail.api.resources import GPUNODES
-from tests.operator_.watchers.reshape_machine import LAYOUTS, NODE, ReshapeMachine, pod_with
+from dovetail.formats.durations import timestamp
+from tests.operator_.builders import NOW
+from tests.operator_.watchers.reshape_machine import CARD, LAYOUTS, NODE, ReshapeMachine, pod_with
 
 TestReshape = ReshapeMachine.TestCase
 TestReshape.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
@@ -43,6 +46,24 @@ def test_a_gpu_is_drained_partitioned_and_given_back() -> None:
     assert [event.message for event in machine.events] == [
         "Reshaping GPU 0 of node a into 2 x 3g.40gb", "Reshaped GPU 0 of node a into 2 x 3g.40gb",
     ]  # fmt: skip
+
+
+def test_each_request_waits_for_binds_that_began_before_it() -> None:
+    machine = ReshapeMachine()
+    requested(machine)
+    machine.operator_checks()
+    machine.time_passes(seconds=11.0)
+    # The operator before, which took the first request back, has made another one meanwhile.
+    again = {"profiles": list(LAYOUTS[0]), "requestedTime": timestamp(NOW + timedelta(seconds=11)), "job": "uid-x"}
+    version = machine.server.gpunode.metadata.resource_version
+    patch = {"metadata": {"resourceVersion": version}, "spec": {"reshape": {CARD: again}}}
+    asyncio.run(machine.server.patch(GPUNODES, name=NODE, patch=patch))
+    machine.watches_deliver()
+    machine.operator_checks()
+    assert not machine.server.gpunode.spec.reshape[CARD].drained
+    machine.time_passes(seconds=11.0)
+    machine.operator_checks()
+    assert machine.server.gpunode.spec.reshape[CARD].drained
 
 
 def test_a_pod_that_came_before_the_request_keeps_its_instance() -> None:

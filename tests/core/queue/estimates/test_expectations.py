@@ -5,6 +5,7 @@ from itertools import islice
 
 import pytest
 
+from dovetail.queue.estimates.arrivals import REMEMBERED
 from dovetail.queue.estimates.expectations import Expectations, groups_of
 from dovetail.queue.estimates.simulation import Start
 from dovetail_operator.queue.cycle import estimates, survey
@@ -130,3 +131,11 @@ def test_where_run_times_differ_the_start_is_in_the_midst_of_what_was_played_and
     assert latest is not None
     assert at(1000) < start < at(3600)
     assert latest > at(3000)
+
+
+def test_of_more_submissions_than_are_remembered_the_latest_count_and_none_is_new_again() -> None:
+    expectations = Expectations()
+    jobs = [make_job(f"x{number}", meta={"creationTimestamp": at(number)}) for number in range(REMEMBERED + 3)]
+    latest = [job.metadata.name for job in jobs[3:]]
+    assert [job.metadata.name for job in expectations.new(reversed(jobs))] == latest
+    assert expectations.new(jobs) == []

@@ -119,3 +119,26 @@ def test_in_a_tree_a_quota_without_shares_is_the_account_instead_of_those_above_
         make_quota("ada", users=["ada"]),
     ]
     assert account_of(quotas, subject=Subject(namespace=namespace, user=user), lowest=lowest) == account
+
+
+def test_accounts_of_one_quota_have_its_shares_each() -> None:
+    # Three accounts have used exactly their shares: two of a quota by namespace, and one of another quota.
+    accounts = {("teams", "vision"): 100.0, ("teams", "nlp"): 100.0, ("all", ""): 200.0}
+    assert set(levels(accounts, shares={"teams": 1, "all": 2}).values()) == {1.0}
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(["", "x", "y"])),
+        st.floats(1, 1e6), min_size=1,
+    ),
+    st.fixed_dictionaries({name: st.integers(1, 9) for name in "abc"}),
+)  # fmt: skip
+def test_the_levels_of_all_accounts_are_1_on_average_by_their_shares(
+    accounts: dict[tuple[str, str], float], shares: dict[str, int]
+) -> None:
+    found = levels(accounts, shares=shares)
+    total = sum(shares[quota] for quota, _ in accounts)
+    mean = sum(level * shares[quota] for (quota, _), level in found.items()) / total
+    # Levels are rounded to steps of 0.05.
+    assert mean == pytest.approx(1, abs=0.026)

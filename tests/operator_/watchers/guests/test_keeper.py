@@ -1,5 +1,6 @@
 """The keeper of guests on a scripted API server: records, what is shown to them, and gates."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from dovetail.jobs.guests.record import record_of
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict
 from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.watchers.guests import keeper
 from tests.background import running
 from tests.core.jobs.guests.examples import guest, kind_named
 from tests.core.kube.api import Answer, Api, refusal
@@ -277,6 +279,25 @@ async def test_the_record_of_a_guest_that_no_watch_shows_stays_while_the_guest_e
     api.answer(f"GET {GUESTS}", listing(values_of(held())))
     await rig.keep()
     assert not [seen for seen in api.seen if seen.method != "GET"]
+
+
+def _unexpected(_key: str, error: Exception, _seconds: float) -> None:
+    raise error
+
+
+async def test_the_record_of_a_guest_is_looked_at_until_the_guest_has_gone(
+    rig: Rig, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_REFUSED_SECONDS", 0.01)
+    rig.state.store.job_changed(record(status={"phase": "Running"}))
+    # A finalizer keeps the guest for a while, and no watch shows its end.
+    there, gone = listing(values_of(held())), listing()
+    api.answer(f"GET {GUESTS}", there, there, gone)
+    api.answer(f"DELETE {RECORDS}/job-train", Answer(body={}))
+    rig.keeper._queue.add("team/job-train")
+    async with running(rig.keeper._queue.serve(rig.keeper._keep, hands=1, failed=_unexpected, rng=random.Random(0))):
+        await api.until(f"DELETE {RECORDS}/job-train", count=1)
+    assert len(api.of(f"GET {GUESTS}")) == 3
 
 
 async def test_a_guest_whose_record_lost_its_owner_gets_another_one(rig: Rig, api: Api) -> None:
