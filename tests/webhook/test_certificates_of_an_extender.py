@@ -1,5 +1,6 @@
 """The certificates of an attached extender and of its client, on a clock of the test's own."""
 
+import asyncio
 import base64
 import itertools
 import ssl
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from dovetail.config.settings import Settings
 from dovetail.kube.client import Client
 from dovetail_certificates import main, pairs
 from dovetail_certificates.extender import Attached, ExtenderKeeper
@@ -20,6 +22,7 @@ from dovetail_certificates.mutual import CA_OVERLAP, plan_authorities
 from dovetail_certificates.pairs import LIFETIME, Authority, PairError, authorities_in, make_authority
 from dovetail_certificates.secret_store import ForeignSecretError
 from dovetail_certificates.signing import CA_LIFETIME, CLIENT_LIFETIME, Authorities, Side, plan_pair
+from tests.background import eventually, running
 from tests.loopback import client_of
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -316,3 +319,18 @@ def test_incomplete_options_are_refused(
 ) -> None:
     assert main.main([*options, "--kubeconfig=/dev/null"]) == 2
     assert said in capsys.readouterr().err
+
+
+async def test_the_certificates_of_webhook_and_extender_are_kept_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    api, looked = Api(), set[str]()
+
+    async def read(request: web.Request) -> web.Response:
+        looked.add(request.match_info["name"])
+        return await api._read(request)
+
+    options = ["--secret=dovetail-webhook", "--name=a", "--extender-secret=dovetail-extender", "--extender-name=b"]
+    args = main._parser().parse_args([*options, "--client-name=c", "--metrics-host=127.0.0.1", "--metrics-port=0"])
+    async with client_of([web.get(FOLDER, read), web.patch(FOLDER, api._apply)]) as client:
+        monkeypatch.setattr(main, "load_connection", lambda _path: client.connection)
+        async with running(main._serve(args, Settings(), asyncio.Event())):
+            await eventually(lambda: {"dovetail-webhook-ca", CA, SERVER, CLIENT} <= looked)

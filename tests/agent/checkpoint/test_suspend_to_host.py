@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -297,3 +298,32 @@ def test_a_driver_that_cannot_begin_is_told_in_its_words() -> None:
 def test_a_missing_library_is_one_sentence() -> None:
     with pytest.raises(LibraryMissing, match="driver library is not there"):
         Driver("libcuda-that-is-not-there.so.1")
+
+
+class Noted:
+    """Stands in for the driver, and notes the arguments of each call as numbers."""
+
+    def __init__(self) -> None:
+        self.called: list[tuple[str, int, list[int]]] = []
+
+    def has(self, _call: str) -> bool:
+        return True
+
+    def init(self) -> None:
+        return
+
+    def call(self, name: str, pid: Any, argument: Any) -> None:
+        self.called.append((name.removeprefix("cuCheckpointProcess"), pid.value, list(argument)))
+
+
+def test_the_arguments_of_a_call_are_64_bytes_and_begin_with_the_timeout_in_milliseconds() -> None:
+    driver: Any = Noted()
+    calls = LibraryCalls(driver)
+    calls.lock(7, timeout_ms=1500)
+    calls.checkpoint(7)
+    calls.restore(8)
+    calls.unlock(8)
+    nothing = [0] * 16
+    assert driver.called == [
+        ("Lock", 7, [1500, *nothing[1:]]), ("Checkpoint", 7, nothing), ("Restore", 8, nothing), ("Unlock", 8, nothing),
+    ]  # fmt: skip

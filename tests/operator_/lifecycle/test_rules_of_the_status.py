@@ -13,6 +13,7 @@ from dovetail.api.gpujob import Measured, Placement
 from dovetail.api.gpunode import Overuse
 from dovetail.api.meta import find_condition
 from dovetail.engine.model.claims import Ask
+from dovetail.jobs.batch_job import is_past
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.job.actions import CreateJob, DeleteGPUJob, DeleteJob
 from dovetail_operator.job.observation import Observed, Obstacle
@@ -431,3 +432,12 @@ def test_a_plan_is_followed_by_a_replacement_of_its_own_alone(
     assert placement is not None
     assert placement.generation == known["generation"]
     assert placement.replaced >= known["replaced"]
+
+
+def test_conditions_are_never_those_of_a_batch_job_whose_attempt_is_over() -> None:
+    made = make_job(status={"phase": "Queued", "attempt": 2, "retries": 1})
+    ended = {"conditions": [condition("FailureTarget", reason="x"), condition("Failed", reason="x")]}
+    child = make_child(made, status=ended)
+    assert is_past(made, child=child)
+    shown = {each.type for each in reconcile(see(made, child=child)).status.conditions if each.status == "True"}
+    assert not shown & {"Failed", "FailureTarget"}

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from dovetail.engine.filter.fit import Fit, check, screen
+from dovetail.engine.filter.fit import Fit, Judgement, check, screen
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
 from dovetail.engine.model.refusals import Refusal
@@ -53,6 +53,15 @@ def test_as_many_as_there_are_turns_share_a_card_that_has_room_for_one() -> None
     found = check(ledger, ask=tenant(), node="a", key="fifth")
     assert isinstance(found, Refusal)
     assert found.kind == "TenantLimit"
+
+
+@pytest.mark.parametrize("movable", [True, False])
+def test_a_claim_among_many_nodes_is_that_of_the_node_alone(movable: bool) -> None:
+    ledger = node(movable=movable)
+    for ask in (tenant(), make_ask("1"), make_ask("0.5"), make_ask("4G,0.5", guard="Conservative")):
+        alone, judged = check(ledger, ask=ask, node="a", key="x"), Judgement(ledger, ask=ask, nodes=["a"], key="x")
+        assert isinstance(alone, Fit)
+        assert judged.claim(0, key="x", devices=judged.devices(0)) == alone.claim
 
 
 def test_where_nobody_is_moved_they_do_not_overlap() -> None:

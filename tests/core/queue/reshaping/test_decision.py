@@ -4,15 +4,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import given, settings
 
+from dovetail.api.gpunode import GPUNode
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.availability import Unavailable
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.geometry import arrange
 from dovetail.queue.model.candidates import Candidate, NoRoom, find_room
-from dovetail.queue.reshaping.cards import Card
+from dovetail.queue.reshaping.cards import Card, cards_of
 from dovetail.queue.reshaping.decision import ReshapeRules, changes_for, idle_cards, may_change
 from tests.core.engine.builders import make_ask
 from tests.core.queue.reshaping.cards import H100_SLOTS, add_cards, make_card, take
@@ -117,6 +119,30 @@ def test_many_gpus_of_another_model_hide_no_gpu_that_helps() -> None:
         job("3g.40gb(H100)"), cards=[*others, card], wanted=(), ledger=ledger_of(*others, card), sites={}
     )
     assert found.card is card
+
+
+def test_a_job_of_which_one_way_takes_any_model_gets_gpus_of_all_models() -> None:
+    card = make_card("z", 0, *SEVEN)
+    two_ways = replace(job("3g.40gb(A100)"), others=(make_ask("3g.40gb"),))
+    (found,) = changes_for(two_ways, cards=[card], wanted=(), ledger=ledger_of(card), sites={})
+    assert found.card is card
+    none = replace(job("3g.40gb(A100)"), others=(make_ask("3g.40gb(H200)"),))
+    assert changes_for(none, cards=[card], wanted=(), ledger=ledger_of(card), sites={}) == ()
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_what_an_agent_cannot_read_it_cannot_partition(readable: bool) -> None:
+    ready = {
+        "type": "Ready", "status": "True" if readable else "False", "reason": "Driver", "message": "",
+        "lastTransitionTime": "2026-03-01T12:00:00Z",
+    }  # fmt: skip
+    slots = [
+        {"profile": each.profile, "size": each.size, "starts": list(each.starts), "count": each.count}
+        for each in H100_SLOTS
+    ]
+    card = {"index": 0, "uuid": "GPU-0", "model": "H100", "slots": slots}
+    found = {"metadata": {"name": "a"}, "status": {"conditions": [ready], "reshapable": [card]}}
+    assert len(cards_of(msgspec.convert(found, GPUNode))) == readable
 
 
 def test_many_gpus_on_nodes_without_cpu_hide_no_gpu_that_helps() -> None:
