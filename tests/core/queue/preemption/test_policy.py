@@ -13,6 +13,7 @@ from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
 from dovetail.queue.cycle import admit
 from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
+from dovetail.queue.preemption.negative_cache import NegativeCache
 from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted, Waits
@@ -417,6 +418,18 @@ def test_nobody_makes_way_where_others_have_what_they_leave() -> None:
     running = [start(ledger, make_job(name, "2")) for name in "ab"]
     boss = make_job("boss", "2", priority=50)
     assert leaves_beside(boss, ledger=ledger, running=running, window=replace(KEPT, gpus=4)) == (set(), False)
+
+
+def test_others_make_way_once_nothing_is_kept_any_more_that_was_in_the_way() -> None:
+    """Nothing else changes: what is remembered of the search in vain is no answer to this one."""
+    ledger, negative_cache, told = make_ledger(n=4), NegativeCache(), []
+    running = [start(ledger, make_job("a", "2"))]
+    kept = Windows(reservations=placed([KEPT], ledger=ledger, leaving=()), wanted=[KEPT])
+    for windows in (kept, kept, Windows()):
+        evictor = Evictor(running=running, rules=RULES, negative_cache=negative_cache)
+        list(admit([BOSS], ledger=ledger.copy(), sites={}, evictor=evictor, windows=windows))
+        told.append(set(evictor.orders))
+    assert told == [set(), set(), {"uid-a"}]
 
 
 def test_others_make_way_for_a_job_that_then_has_room_beside_what_is_kept() -> None:
