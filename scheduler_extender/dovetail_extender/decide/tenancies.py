@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.api.meta import EventType, key_of
+from dovetail.api.meta import EventType, ObjectMeta, key_of
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.plan import worker_of_plan
 from dovetail.jobs.seat import seat_of
@@ -58,14 +58,17 @@ class Tenancies:
         `read` is the GPUJob of the pod's name as the API server has it, for a pod whose GPUJob is not known here.
         """
         job = self._job_of(pod) or (read if read is not None and _is_of(pod, job=read) else None)
-        namespace = pod.metadata.namespace
         if job is None:
-            bound = bound_of(self._quotas.values(), subject=Subject(namespace=namespace))
-            return Tenancy(priority=within(_priority_in(pod), bound=bound))
-        spec, user = job.spec, job.metadata.annotations.get(names.USER, "")
-        bound = bound_of(self._quotas.values(), subject=Subject(namespace=namespace, user=user))
-        priority = within(spec.priority, bound=bound)
-        return Tenancy(job=job.metadata.name, priority=priority, reservation=spec.reservation is not None)
+            return Tenancy(priority=self._within_quotas(_priority_in(pod), of=pod.metadata))
+        priority = self._within_quotas(
+            job.spec.priority, of=job.metadata, user=job.metadata.annotations.get(names.USER, "")
+        )
+        return Tenancy(job=job.metadata.name, priority=priority, reservation=job.spec.reservation is not None)
+
+    def _within_quotas(self, priority: int, *, of: ObjectMeta, user: str | None = None) -> int:
+        """The priority within the bounds of the quotas that apply to a job or a pod; a pod has no user."""
+        subject = Subject(namespace=of.namespace, user=user, project=of.labels.get(names.LABEL_PROJECT, ""))
+        return within(priority, bound=bound_of(self._quotas.values(), subject=subject))
 
     def _job_of(self, pod: Pod) -> PlannedJob | None:
         name = job_of(pod)

@@ -64,11 +64,19 @@ def test_a_pod_that_only_says_so_is_of_no_job(forged: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "counts"), [({"users": ["ada"]}, 50), ({"namespaces": ["default"]}, 50), ({"users": ["bob"]}, 200)]
+    ("spec", "counts"),
+    [
+        ({"users": ["ada"]}, 50),
+        ({"namespaces": ["default"]}, 50),
+        ({"projects": ["vision"]}, 50),
+        ({"users": ["bob"]}, 200),
+        ({"projects": ["nlp"]}, 200),
+        ({"projects": ["vision"], "users": ["bob"]}, 200),
+    ],
 )
-def test_a_worker_s_weight_is_bounded_by_what_its_user_may_have(spec: dict[str, Any], counts: int) -> None:
+def test_a_worker_s_weight_is_bounded_by_what_its_user_and_project_may_have(spec: dict[str, Any], counts: int) -> None:
     known, job = Tenancies(), make_job(("b", 1)) | {"spec": {"priority": 200}}
-    job["metadata"]["annotations"] = {names.USER: "ada"}
+    job["metadata"] |= {"annotations": {names.USER: "ada"}, "labels": {names.LABEL_PROJECT: "vision"}}
     known.job_changed(msgspec.convert(job, PlannedJob))
     quota = msgspec.convert({"metadata": {"name": "q"}, "spec": {"maxPriority": 50, **spec}}, GPUQuota)
     known.quota_event("ADDED", quota)
@@ -78,6 +86,15 @@ def test_a_worker_s_weight_is_bounded_by_what_its_user_may_have(spec: dict[str, 
         known.quota_event("MODIFIED", quota)
         known.quota_event(event, changed)  # type: ignore[arg-type]
         assert known.tenancy(pod_with(make_worker())).priority == 200
+
+
+@pytest.mark.parametrize(("project", "counts"), [("vision", 50), ("nlp", 200), ("", 200)])
+def test_a_pod_s_weight_is_bounded_by_what_its_project_may_have(project: str, counts: int) -> None:
+    known = Tenancies()
+    spec = {"maxPriority": 50, "projects": ["vision"]}
+    known.quota_event("ADDED", msgspec.convert({"metadata": {"name": "q"}, "spec": spec}, GPUQuota))
+    labels = {names.LABEL_PROJECT: project} if project else {}
+    assert known.tenancy(pod_with(make_pod(), annotations={names.PRIORITY: "200"}, labels=labels)).priority == counts
 
 
 def test_a_worker_whose_job_is_gone_is_of_no_job() -> None:
