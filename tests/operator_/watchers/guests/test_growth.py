@@ -78,7 +78,9 @@ async def test_no_more_pods_wait_than_the_guest_asks_for(rig: Rig, api: Api) -> 
     grown(rig, to=3)
     for name in ("forged", "three"):
         rig.pod(pod(name))
+    rig.keeper._queue.forget("team/job-train")
     await rig.keep()
+    assert "team/job-train" in rig.keeper._queue._timers, "no event says that time has passed"
     rig.clock.seconds += 21
     await rig.keep()
     (news,) = rig.said

@@ -18,10 +18,11 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.watchers.guests import keeper
+from dovetail_operator.watchers.guests.directory import Known
 from tests.background import running
 from tests.core.jobs.guests.examples import guest, kind_named
 from tests.core.kube.api import Answer, Api, refusal
-from tests.operator_.builders import make_keeper, make_state
+from tests.operator_.builders import make_job, make_keeper, make_state
 from tests.world.tables import tables
 
 KIND = kind_named("Job")
@@ -610,3 +611,52 @@ async def test_nothing_is_kept_of_a_guest_that_has_gone(rig: Rig, api: Api) -> N
     rig.guest(held(suspend=False), type_="DELETED")
     left = {path: table.content for path, table in tables(rig.keeper._gates).items() if table.content}
     assert not {path for path in left if "_state" not in path and "_client" not in path and "_pods" not in path}
+
+
+# --- what no event ends ---------------------------------------------------------------------------------------------
+
+
+def refused_record(rig: Rig, api: Api) -> None:
+    rig.guest(held())
+    api.answer(f"POST {RECORDS}", refusal(422))
+
+
+def refused_change(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record())
+    rig.guest(held(**{names.PRIORITY: "99"}))
+    api.answer(f"PATCH {RECORDS}/job-train", refusal(422))
+
+
+def taken_name(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(make_job("job-train"))
+    rig.guest(held())
+
+
+def record_that_outlives_its_watch(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record(status={"phase": "Running"}))
+    api.answer(f"GET {GUESTS}", listing(values_of(held())))
+
+
+def part_that_comes_later(rig: Rig, api: Api) -> None:
+    wrong = scaled(held(), to=0)
+    rig.keeper._guests.put(Known(guest=Growing(**msgspec.structs.asdict(wrong)), kind=KIND))
+
+
+class Growing(Guest, frozen=True, kw_only=True):
+    """A guest of which a part is about to be created."""
+
+    @property
+    def is_growing(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "begins", [refused_record, refused_change, taken_name, record_that_outlives_its_watch, part_that_comes_later]
+)
+async def test_a_guest_that_cannot_go_on_now_is_looked_at_later_without_an_event(
+    rig: Rig, api: Api, begins: Callable[[Rig, Api], None]
+) -> None:
+    begins(rig, api)
+    rig.keeper._queue.forget("team/job-train")
+    await rig.keep()
+    assert "team/job-train" in rig.keeper._queue._timers
