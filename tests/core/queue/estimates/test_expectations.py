@@ -12,6 +12,7 @@ from dovetail_operator.queue.cycle import estimates, survey
 from dovetail_operator.state.state import State
 from tests.core.queue.backfill.test_backfill import make_job as make_candidate
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
+from tests.world.tables import tables
 
 
 def has_run(expectations: Expectations, number: int, *, seconds: float, phase: str = "Succeeded") -> None:
@@ -139,3 +140,15 @@ def test_of_more_submissions_than_are_remembered_the_latest_count_and_none_is_ne
     latest = [job.metadata.name for job in jobs[3:]]
     assert [job.metadata.name for job in expectations.new(reversed(jobs))] == latest
     assert expectations.new(jobs) == []
+
+
+def test_of_a_deleted_job_only_what_it_taught_is_kept() -> None:
+    expectations = Expectations()
+    job = make_job("x1", status={"phase": "Succeeded", "startTime": at(0), "completionTime": at(60), "request": "1"})
+    for each in (job, make_job("x2", activeDeadlineSeconds=100)):
+        expectations.new([each])
+        expectations.place(start(each.metadata.uid, 60), now=NOW)
+        expectations.observe(each)
+        expectations.drop(each)
+    left = {path for path, table in tables(expectations).items() if table.content and "uid-" in str(table.content)}
+    assert left == set()
