@@ -20,6 +20,7 @@ from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.metrics import make_counters
 from dovetail_operator.queue import loop
+from dovetail_operator.queue.cycle import Cycle, survey
 from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, at, make_child, make_job, make_pod, make_state
@@ -171,6 +172,25 @@ def test_the_queue_is_woken_when_a_job_has_waited_long_enough_for_busy_gpus() ->
     assert isinstance(before, Waits)
     assert isinstance(after, Admitted)
     assert after.on_cpu
+
+
+def test_a_cycle_says_when_the_next_one_is_due_and_not_sooner_than_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    due, seen = [[40.0, 0.0], [40.0]], list[int]()
+
+    def surveyed(*args: Any, **options: Any) -> Cycle:
+        cycle = survey(*args, **options)
+        cycle.timers.extend(due.pop(0) if due else [])
+        return cycle
+
+    monkeypatch.setattr(loop, "survey", surveyed)
+
+    async def scenario(rig: Rig) -> None:
+        for seconds in (0.5, 1.0, 38.0, 3.0, 3600):
+            await asyncio.sleep(seconds)
+            seen.append(rig.cycles)
+
+    play(Rig, scenario)
+    assert seen == [1, 2, 2, 3, 3]
 
 
 def test_a_new_default_of_its_namespace_reaches_a_job_that_waits() -> None:

@@ -259,13 +259,14 @@ async def test_the_jobs_own_batch_job_survives_an_api_server_that_ignores_select
     assert not [seen for seen in api.seen if seen.method == "DELETE"]
 
 
-async def test_refused_placeholders_are_announced_once(rig: Rig, api: Api) -> None:
+async def test_refused_placeholders_are_announced_once_and_tried_later(rig: Rig, api: Api) -> None:
     api.answer(LIST, page())
     api.answer(LIST_PODS, page())
     api.answer(f"POST {JOBS}", refusal(403, message="jobs is forbidden: exceeded quota: team"))
     rig.state.store.job_changed(job_with())
     async with running(rig.keeper.run()):
         await eventually(lambda: not rig.events.empty())
+        await eventually(lambda: bool(rig.keeper._queue._timers))
     event = rig.events.get_nowait()
     assert (event.severity, event.reason) == ("Warning", "Provisioning")
     assert event.message == "The API server refuses the Job of placeholders: jobs is forbidden: exceeded quota: team"
