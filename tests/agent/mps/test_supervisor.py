@@ -285,7 +285,8 @@ def test_the_next_daemon_gets_the_limits_and_is_probed_before_they_are_claimed(
     assert not node.step(fractional(0)).state.live
     node.now += 60
     node.until(live, fractional(0))
-    assert node.mps.commands == before * 2
+    # A command whose answer came late on a busy machine was sent again.
+    assert dict.fromkeys(node.mps.commands[len(before) :]) == dict.fromkeys(before)
     assert node.probes == probes * 2
 
 
