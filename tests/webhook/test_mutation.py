@@ -5,10 +5,12 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.decoding import UnreadableError
 from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.gpu.request import RequestError, parse
 from dovetail.jobs.array_tasks import TasksError
+from dovetail.jobs.size_limits import MAX_DEPTH
 from dovetail.pods.demand import ask_of_job, ask_of_pod
 from dovetail_operator.manifests.batch_job import build_job
 from dovetail_webhook import mutation
@@ -429,3 +431,47 @@ def test_a_share_of_four_decimals_is_left_to_the_schema_which_names_its_field() 
 def test_fields_of_resources_that_the_schema_judges_are_left_to_it(resources: Any) -> None:
     (user,) = patch_of_job({"metadata": {}, "spec": {"resources": resources}}, user="ada")
     assert user["path"] == "/metadata/annotations"
+
+
+def test_a_pod_may_have_as_many_containers_as_are_allowed_and_no_more() -> None:
+    spec = {"containers": [{"name": f"c{index}"} for index in range(mutation.MAX_CONTAINERS)]}
+    assert mutation.pod_with({"name": "p"}, spec=spec)["spec"] is spec
+    with pytest.raises(UnreadableError, match="it has 257 containers, and 256 are allowed"):
+        mutation.pod_with({"name": "p"}, spec={**spec, "initContainers": [{"name": "one-more"}]})
+
+
+def test_a_container_whose_gpus_no_annotation_can_name_is_refused_where_annotations_deliver_them() -> None:
+    pod = make_pod("1", containers=[{"name": "c" * 63}])
+    options: dict[str, Any] = {"subresource": "", "policy": "Balanced", "vendors": DEFAULT_VENDORS}
+    assert patch_of_pod(pod, **options)
+    with pytest.raises(RequestError, match="too many for the annotation with its GPUs"):
+        patch_of_pod(pod, delivery="CDI", **options)
+
+
+def test_a_job_whose_template_is_nested_too_deeply_is_unreadable() -> None:
+    deep: Any = "x"
+    for _ in range(MAX_DEPTH + 1):
+        deep = [deep]
+    job = {"metadata": {"name": "x"}, "spec": {"gpu": 1, "template": deep}}
+    with pytest.raises(UnreadableError, match=r"spec\.template is nested"):
+        mutation.read_job(msgspec.Raw(msgspec.json.encode(job)))
+
+
+def test_a_sweep_of_a_job_with_a_generated_name_is_judged_too() -> None:
+    many = [{"name": name, "values": [str(value) for value in range(40)]} for name in ("a", "b")]
+    sweep = a_sweep(*many)
+    del sweep["metadata"]["name"]
+    sweep["metadata"]["generateName"] = "x-"
+    with pytest.raises(TasksError, match="and 1000 are allowed"):
+        patch_of_job(sweep, user="ada")
+
+
+def test_a_mig_container_with_other_limits_is_shown_to_the_extender_too() -> None:
+    pod = mutated(make_pod("1g.10gb(H100)", limits={"nvidia.com/mig-1g.10gb": "1", "cpu": "2"}))
+    (main,) = pod["spec"]["containers"]
+    assert main["resources"]["limits"][names.GPU_MILLI] == "0"
+
+
+def test_a_pod_of_the_scheduler_alone_may_ask_no_other_system_for_gpus() -> None:
+    with pytest.raises(RequestError):
+        mutated(make_pod(limits={"volcano.sh/vgpu-number": "1"}, schedulerName=names.SCHEDULER_NAME))
