@@ -184,3 +184,15 @@ async def test_many_nodes_together_have_a_bound_of_their_own(api: Api, scene: Sc
     await api.until(eviction_of(f"on-{nodes[OF_ALL_NODES.burst - 1]}"), count=1)
     await settled()
     assert len(api.seen) == OF_ALL_NODES.burst
+
+
+async def test_a_node_that_is_gone_takes_along_what_was_known_of_it_and_of_no_other(client: Client) -> None:
+    scene = Scene(client)
+    for node in ("n1", "n2"):
+        scene.evictions.changed(report(above(f"x-{node}"), node=node))
+        await scene.evictions._evict(f"{node}/uid-x-{node}")
+    assert {node for node, _ in scene.evictions._logged} == {"n1", "n2"}
+    scene.evictions.gone("n1")
+    await scene.evictions._evict("n1/uid-x-n1")
+    kept = (scene.evictions._wanted, scene.evictions._refused, dict(scene.evictions._logged))
+    assert [set(each) for each in kept] == [{"n2"}] * 3

@@ -118,3 +118,18 @@ def test_another_job_of_the_name_is_none_of_its_business(client: Client) -> None
     rig.state.store.job_changed(make_job(meta={"uid": "another"}))
     rig.jobs._note(META, SAID)
     assert not rig.state.store.is_unreadable("team/x")
+
+
+async def test_what_is_announced_is_kept_no_longer_than_it_is_of_use(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail_operator.writes.unreadable_jobs._MOST_KNOWN", 2)
+    rig = Rig(client)
+    for name in ("a", "b", "c"):
+        api.answer(STATUS.replace("/x/", f"/{name}/"), Answer(body={}))
+        rig.jobs.report(ObjectMeta(name=name, namespace="team", uid=f"uid-{name}", generation=1), DEEP)
+        await rig.jobs._announce(f"team/{name}")
+        # A second turn for the same key finds nothing to do.
+        await rig.jobs._announce(f"team/{name}")
+    assert (rig.jobs._found, list(rig.jobs._reported)) == ({}, ["team/b", "team/c"])
+    assert rig.events.qsize() == 3
