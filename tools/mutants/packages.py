@@ -26,6 +26,7 @@ PACKAGES: Final = (
     "dovetail_operator.queue",
     "dovetail_operator.state",
     "dovetail_operator.watchers.guests",
+    "dovetail_operator.writes",
     "dovetail_extender.bind",
     "dovetail_extender.decide",
     "dovetail_extender.holds",
@@ -33,6 +34,7 @@ PACKAGES: Final = (
     "dovetail_agent.mps.limits",
     "dovetail_agent.report",
     "dovetail_gateway.access",
+    "dovetail_webhook",
 )
 # All tests of the deployable: a rule of one package may have its test in the folder of another. Of two names the longer
 # one counts.
