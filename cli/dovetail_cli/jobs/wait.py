@@ -38,7 +38,8 @@ def wait(
     That is the one of a job's own program; of several jobs, the largest. Raises `MissingError`.
     """
     wanted = selection.parse_ids(words, field="gjob wait")
-    if timeout_seconds is not None and timeout_seconds < 0:
+    # Also for one that is no number, which is neither less nor more.
+    if timeout_seconds is not None and not timeout_seconds >= 0:
         raise UsageError(f"--timeout {timeout_seconds:g}: write a number of seconds, 0 or more")
 
     async def go(cluster: Cluster) -> int:
@@ -66,7 +67,7 @@ async def until_ended(
     After `timeout_seconds`, that is `TIMED_OUT`, and the jobs go on. The words go `to` standard output unless it is
     given.
     """
-    following = _Following(cluster, jobs=jobs)
+    following = _Following(jobs)
     reflector = Reflector(
         cluster.client,
         resource=GPUJOBS,
@@ -98,8 +99,7 @@ async def until_ended(
 class _Following:
     """Jobs until each of them has ended or is gone."""
 
-    def __init__(self, cluster: Cluster, *, jobs: Sequence[GPUJob]) -> None:
-        self._namespace = cluster.namespace
+    def __init__(self, jobs: Sequence[GPUJob]) -> None:
         self._open: dict[str, GPUJob] = {job.metadata.uid: job for job in jobs}
         self.ended: list[GPUJob] = []
         self._changed = asyncio.Event()

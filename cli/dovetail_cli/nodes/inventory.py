@@ -12,7 +12,7 @@ import msgspec
 from dovetail import names
 from dovetail.answers import job_uses
 from dovetail.answers.inventory import DeviceUse, Inventory, NodeReader, NodeUse, enforcing, take
-from dovetail.answers.node_rows import inventory_row, tenant_counts
+from dovetail.answers.node_rows import inventory_row, tenant_counts, totals
 from dovetail.answers.node_text import memory_text, power_text, temperature_text, utilization_text
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
@@ -64,16 +64,15 @@ def node_rows(found: Inventory) -> list[dict[str, Any]]:
         models = dict.fromkeys(use.device.model for use in node.uses)
         for model in models:
             uses = [use for use in node.uses if use.device.model == model]
-            measured = [use.utilization for use in uses if use.utilization is not None]
-            used = [use.used_mib for use in uses if use.used_mib is not None]
+            sums = totals(uses)
             rows.append(
                 {
                     "NODE": node.name,
                     "MODEL": model,
                     "GPUS": len(uses),
-                    "FREE": sum(use.available for use in uses),
-                    "UTIL": f"{100 * sum(measured) / len(measured):.0f}%" if measured else "-",
-                    "MEMORY_GIB": f"{_gib(sum(used)) if used else '-'}/{_gib(sum(u.device.memory_mib for u in uses))}",
+                    "FREE": sums.available_gpus + sums.available_mig_instances,
+                    "UTIL": "-" if sums.utilization is None else f"{100 * sums.utilization:.0f}%",
+                    "MEMORY_GIB": f"{_gib(sums.memory_used_mib)}/{_gib(sums.memory_total_mib)}",
                     "STATE": node.reason or _state(uses),
                 }
             )

@@ -11,6 +11,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.kube.client import Listing
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.jobs import wait
+from dovetail_cli.ui.errors import UsageError
 from tests.core.query.explain.test_explain import make_job
 
 
@@ -37,7 +38,7 @@ def cluster(*codes: int) -> Cluster:
 
 async def test_all_are_waited_for_and_each_end_counts_once() -> None:
     first, second = make_job("a", phase="Running"), make_job("b", phase="Queued")
-    following = wait._Following(cluster(), jobs=[first, second])
+    following = wait._Following([first, second])
     following.look(event="MODIFIED", job=first)
     assert len(following.left) == 2
     for _ in range(2):
@@ -49,7 +50,7 @@ async def test_all_are_waited_for_and_each_end_counts_once() -> None:
 
 def test_a_job_that_is_gone_before_the_first_list_is_not_waited_for() -> None:
     job = make_job("a", phase="Running")
-    following = wait._Following(cluster(), jobs=[job])
+    following = wait._Following([job])
     following.leave_out({job.metadata.uid})
     assert following.left == [job]
     following.leave_out(set())
@@ -72,3 +73,9 @@ async def test_each_end_has_a_sentence_and_a_code(job: GPUJob, codes: tuple[int,
     to = io.StringIO()
     assert await wait._said(cluster(*codes), job=numbered, to=to) == code
     assert to.getvalue() == f"{said}\n"
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan")])
+def test_a_time_that_is_none_is_refused_before_anything_is_asked(seconds: float) -> None:
+    with pytest.raises(UsageError, match=r"^--timeout (-1|nan): write a number of seconds, 0 or more$"):
+        wait.wait(["7"], timeout_seconds=seconds, kubeconfig="/nonexistent", context=None, namespace=None)

@@ -1,7 +1,8 @@
 """The client of a gateway: submit and list jobs, hold GPUs, ask the queue."""
 
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -126,14 +127,9 @@ class AsyncClient:
         unfinished: bool = False,
     ) -> AsyncIterator[AsyncJob]:
         """The jobs that you may list, page by page, in all namespaces unless one is named. Raises `DovetailError`."""
-        cursor: str | None = ""
-        while cursor is not None:
-            page = await self._transport.send(
-                v3.jobs(namespace=namespace, phase=phase, user=user, unfinished=unfinished, limit=_PAGE, cursor=cursor)
-            )
-            for row in page.items:
-                yield AsyncJob(row, transport=self._transport)
-            cursor = page.next
+        asked = partial(v3.jobs, namespace=namespace, phase=phase, user=user, unfinished=unfinished, limit=_PAGE)
+        async for row in self._rows(lambda cursor: asked(cursor=cursor)):
+            yield AsyncJob(row, transport=self._transport)
 
     async def dry_run(
         self, gpu: str | float = 1, *, spec: Mapping[str, Any] | None = None, namespace: str | None = None
@@ -148,12 +144,8 @@ class AsyncClient:
 
     async def nodes(self, *, model: str | None = None) -> AsyncIterator[NodeRow]:
         """The nodes with GPUs, or those with GPUs of a model, and their devices. Raises `DovetailError`."""
-        cursor: str | None = ""
-        while cursor is not None:
-            page = await self._transport.send(v3.nodes(model=model, limit=_PAGE, cursor=cursor))
-            for row in page.items:
-                yield row
-            cursor = page.next
+        async for row in self._rows(lambda cursor: v3.nodes(model=model, limit=_PAGE, cursor=cursor)):
+            yield row
 
     async def quotas(self) -> list[QuotaRow]:
         """The quotas of your namespaces, and what is used of them. Raises `DovetailError`."""
@@ -164,22 +156,15 @@ class AsyncClient:
 
         With `bounded`, only jobs with planned nodes, that fill a gap, or whose pods will end.
         """
-        cursor: str | None = ""
-        while cursor is not None:
-            asked = v3.plan(namespace=namespace, bounded=bounded, limit=_PAGE, cursor=cursor)
-            page = await self._transport.send(asked)
-            for row in page.items:
-                yield row
-            cursor = page.next
+        asked = partial(v3.plan, namespace=namespace, bounded=bounded, limit=_PAGE)
+        async for row in self._rows(lambda cursor: asked(cursor=cursor)):
+            yield row
 
     async def right_sizes(self, *, namespace: str | None = None) -> AsyncIterator[RightSizeRow]:
         """What jobs should request by what they used, those that save the most GPUs first. Raises `DovetailError`."""
-        cursor: str | None = ""
-        while cursor is not None:
-            page = await self._transport.send(v3.right_sizes(namespace=namespace, limit=_PAGE, cursor=cursor))
-            for row in page.items:
-                yield row
-            cursor = page.next
+        asked = partial(v3.right_sizes, namespace=namespace, limit=_PAGE)
+        async for row in self._rows(lambda cursor: asked(cursor=cursor)):
+            yield row
 
     async def findings(self) -> NodeFindings:
         """What is wrong with nodes. Raises `DovetailError`."""
@@ -196,13 +181,9 @@ class AsyncClient:
 
         `since` and `until` bound the end; both are times such as 2026-01-31T18:00:00Z.
         """
-        cursor: str | None = ""
-        while cursor is not None:
-            asked = v3.history(namespace or self._namespace, since=since, until=until, limit=_PAGE, cursor=cursor)
-            page = await self._transport.send(asked)
-            for row in page.items:
-                yield row
-            cursor = page.next
+        asked = partial(v3.history, namespace or self._namespace, since=since, until=until, limit=_PAGE)
+        async for row in self._rows(lambda cursor: asked(cursor=cursor)):
+            yield row
 
     async def me(self) -> Me:
         """Who the API server says you are. Raises `DovetailError`."""
@@ -211,6 +192,15 @@ class AsyncClient:
     async def send(self, call: Call[T]) -> T:
         """Any call of `dovetail.sdk.calls`. Raises `DovetailError`."""
         return await self._transport.send(call)
+
+    async def _rows(self, page_at: Callable[[str], Call[Any]]) -> AsyncIterator[Any]:
+        """The rows of all pages; `page_at` asks for the page at a cursor."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = await self._transport.send(page_at(cursor))
+            for row in page.items:
+                yield row
+            cursor = page.next
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -2,7 +2,8 @@
 """The client of a gateway: submit and list jobs, hold GPUs, ask the queue."""
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -127,14 +128,9 @@ class Client:
         unfinished: bool = False,
     ) -> Iterator[Job]:
         """The jobs that you may list, page by page, in all namespaces unless one is named. Raises `DovetailError`."""
-        cursor: str | None = ""
-        while cursor is not None:
-            page = self._transport.send(
-                v3.jobs(namespace=namespace, phase=phase, user=user, unfinished=unfinished, limit=_PAGE, cursor=cursor)
-            )
-            for row in page.items:
-                yield Job(row, transport=self._transport)
-            cursor = page.next
+        asked = partial(v3.jobs, namespace=namespace, phase=phase, user=user, unfinished=unfinished, limit=_PAGE)
+        for row in self._rows(lambda cursor: asked(cursor=cursor)):
+            yield Job(row, transport=self._transport)
 
     def dry_run(
         self, gpu: str | float = 1, *, spec: Mapping[str, Any] | None = None, namespace: str | None = None
@@ -149,12 +145,8 @@ class Client:
 
     def nodes(self, *, model: str | None = None) -> Iterator[NodeRow]:
         """The nodes with GPUs, or those with GPUs of a model, and their devices. Raises `DovetailError`."""
-        cursor: str | None = ""
-        while cursor is not None:
-            page = self._transport.send(v3.nodes(model=model, limit=_PAGE, cursor=cursor))
-            for row in page.items:
-                yield row
-            cursor = page.next
+        for row in self._rows(lambda cursor: v3.nodes(model=model, limit=_PAGE, cursor=cursor)):
+            yield row
 
     def quotas(self) -> list[QuotaRow]:
         """The quotas of your namespaces, and what is used of them. Raises `DovetailError`."""
@@ -165,22 +157,15 @@ class Client:
 
         With `bounded`, only jobs with planned nodes, that fill a gap, or whose pods will end.
         """
-        cursor: str | None = ""
-        while cursor is not None:
-            asked = v3.plan(namespace=namespace, bounded=bounded, limit=_PAGE, cursor=cursor)
-            page = self._transport.send(asked)
-            for row in page.items:
-                yield row
-            cursor = page.next
+        asked = partial(v3.plan, namespace=namespace, bounded=bounded, limit=_PAGE)
+        for row in self._rows(lambda cursor: asked(cursor=cursor)):
+            yield row
 
     def right_sizes(self, *, namespace: str | None = None) -> Iterator[RightSizeRow]:
         """What jobs should request by what they used, those that save the most GPUs first. Raises `DovetailError`."""
-        cursor: str | None = ""
-        while cursor is not None:
-            page = self._transport.send(v3.right_sizes(namespace=namespace, limit=_PAGE, cursor=cursor))
-            for row in page.items:
-                yield row
-            cursor = page.next
+        asked = partial(v3.right_sizes, namespace=namespace, limit=_PAGE)
+        for row in self._rows(lambda cursor: asked(cursor=cursor)):
+            yield row
 
     def findings(self) -> NodeFindings:
         """What is wrong with nodes. Raises `DovetailError`."""
@@ -197,13 +182,9 @@ class Client:
 
         `since` and `until` bound the end; both are times such as 2026-01-31T18:00:00Z.
         """
-        cursor: str | None = ""
-        while cursor is not None:
-            asked = v3.history(namespace or self._namespace, since=since, until=until, limit=_PAGE, cursor=cursor)
-            page = self._transport.send(asked)
-            for row in page.items:
-                yield row
-            cursor = page.next
+        asked = partial(v3.history, namespace or self._namespace, since=since, until=until, limit=_PAGE)
+        for row in self._rows(lambda cursor: asked(cursor=cursor)):
+            yield row
 
     def me(self) -> Me:
         """Who the API server says you are. Raises `DovetailError`."""
@@ -212,6 +193,15 @@ class Client:
     def send(self, call: Call[T]) -> T:
         """Any call of `dovetail.sdk.calls`. Raises `DovetailError`."""
         return self._transport.send(call)
+
+    def _rows(self, page_at: Callable[[str], Call[Any]]) -> Iterator[Any]:
+        """The rows of all pages; `page_at` asks for the page at a cursor."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self._transport.send(page_at(cursor))
+            for row in page.items:
+                yield row
+            cursor = page.next
 
     def close(self) -> None:
         """Close the connections."""
