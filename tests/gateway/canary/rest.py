@@ -21,10 +21,10 @@ _OURS: Final = ("dovetail_gateway", "dovetail.process")
 _TABLES: Final = (dict, set, frozenset, list, deque, Counter)
 _LEAVES: Final = (str, bytes, bytearray, int, float, type(None), type, ModuleType, msgspec.Struct)
 # What counts how often something was done; and what the streams' feed keeps of the cluster's last changes, within its
-# bound, or has not looked at yet.
+# bound, or has not looked at yet. A Visibility is a value, which such a feed has as a key: its size is no table's.
 _COUNTS: Final = frozenset({
     "Change", "Changes", "ClusterCache._node_uses", "Metrics", "Feed", "EncodedDeltas", "ClusterCache.version",
-    "Pacing", "Prepared", "PreparedQueues", "_RequestHandler",
+    "Pacing", "Prepared", "PreparedQueues", "Visibility", "_RequestHandler",
 })  # fmt: skip
 
 
