@@ -31,6 +31,9 @@ ON_EACH_VERSION := $(addprefix tests/cluster/test_,$(addsuffix .py,chart admissi
 
 # Four wait on a control plane most of the time; the fifth computes. See docs/testing.md.
 WORKERS ?= 5
+# A test that fails while all others run is tried once more, and named as RERUN in the report: that is a fault to cure, not
+# a reason to throw a change away.
+RERUNS ?= 1
 
 ## Prove it
 .PHONY: test lint types unit cluster chart e2e e2e-versions e2e-install mutants mutants-changed bench bench-queue bench-hotpath bench-agent soak observe hardware simulate
@@ -38,7 +41,7 @@ test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster su
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types
 	$(BIN)/dovetail sandbox fetch --real-node kubeconform actionlint
 	@left_out=$$($(BIN)/python -m tests.affected); set -x; \
-	  $(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadscope --ignore=tests/style $$left_out
+	  $(BIN)/pytest -m "not slow" -n $(WORKERS) --reruns $(RERUNS) -rfER --dist loadscope --ignore=tests/style $$left_out
 lint: $(STAMP) ## Formatting, ruff, the import contracts, and the style of the text and of signatures
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -98,3 +98,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         if collects:
             gc.enable()
     return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How each test that was tried again (`--reruns`) failed the first time."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"First try of {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
