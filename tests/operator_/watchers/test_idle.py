@@ -118,6 +118,57 @@ async def test_after_a_restart_it_is_not_warned_again(client: Client) -> None:
     assert (rig.events, list(rig.state.decisions.idle)) == ([], ["uid-x"])
 
 
+async def test_a_job_that_gave_its_gpus_back_begins_anew(rig: Rig) -> None:
+    """What was idle before it waited again says nothing about its next run."""
+    version = 10
+
+    def now_in(phase: str, **status: Any) -> None:
+        nonlocal version
+        version += 1
+        meta = {"resourceVersion": str(version)}
+        rig.state.store.job_changed(make_job(status={"phase": phase, **status}, meta=meta))
+
+    await rig.look(0)
+    await rig.look(600)
+    assert list(rig.state.decisions.idle) == ["uid-x"]
+    now_in("Queued")
+    await rig.look(700)
+    assert rig.state.decisions.idle == {}
+    now_in("Running", devices=[DEVICE])
+    for seconds in (710, 1309):
+        await rig.look(seconds)
+        assert rig.state.decisions.idle == {}
+    await rig.look(1310)
+    assert list(rig.state.decisions.idle) == ["uid-x"]
+
+
+async def test_what_is_known_of_a_job_that_is_gone_is_dropped(rig: Rig) -> None:
+    await rig.look(0)
+    await rig.look(600)
+    rig.state.store.job_deleted("team/x", uid="uid-x")
+    await rig.look(605)
+    assert (rig.state.decisions.idle, rig.watch._times._since) == ({}, {})
+
+
+async def test_a_job_that_worked_since_its_first_warning_is_warned_again(client: Client) -> None:
+    worked = {"type": CONDITION, "status": "False", "reason": "GPUWork", "message": "", "lastTransitionTime": at(-60)}
+    rig = Rig(client, conditions=[worked])
+    for seconds in (0, 599):
+        await rig.look(seconds)
+        assert rig.events == []
+    await rig.look(600)
+    assert len(rig.events) == 1
+
+
+async def test_a_write_that_the_api_server_does_not_take_is_no_end(client: Client, api: Api) -> None:
+    """No event says that the job is held before it is."""
+    rig = Rig(client)
+    api.answer(f"PATCH {GPUJOB}", refusal(500), refusal(404), Answer(body=values_of(rig.job)))
+    for seconds, events in ((0, 0), (900, 1), (905, 1), (910, 2)):
+        await rig.look(seconds)
+        assert len(rig.events) == events
+
+
 def test_the_condition_says_since_when_and_that_it_is_over() -> None:
     idle = condition_of(NOW, before=None, finished=False, now=at(600))
     assert idle is not None

@@ -11,6 +11,7 @@ from dovetail.kube.client import Client
 from dovetail_operator.state.state import State
 from dovetail_operator.watchers import kueue
 from dovetail_operator.watchers.kueue import KueueWatch, words
+from tests.background import running
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import make_child, make_job, make_state
 
@@ -85,6 +86,46 @@ async def test_of_others_nothing_is_kept(client: Client) -> None:
         rig.watch._on_event("ADDED", msgspec.convert(other, kueue.Workload))
     assert rig.state.decisions.kueue == {}
     assert rig.changed.empty()
+
+
+async def test_a_workload_speaks_of_the_job_in_its_own_namespace(client: Client) -> None:
+    rig = Rig(client)
+    for namespace in ("team", "lab"):
+        meta = {"labels": LABELS, "namespace": namespace, "uid": f"uid-{namespace}"}
+        rig.state.store.job_changed(make_job(meta=meta))
+    found = workload(NO_QUOTA)
+    found["metadata"] |= {"namespace": "lab"}
+    rig.watch._on_event("ADDED", msgspec.convert(found, kueue.Workload))
+    assert [rig.changed.get_nowait() for _ in range(rig.changed.qsize())] == ["lab/x"]
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_words_about_a_job_that_left_kueue_or_is_gone_are_dropped(client: Client, leaves: bool) -> None:
+    rig = Rig(client)
+    job = make_job(meta={"labels": LABELS})
+    rig.state.store.job_changed(job)
+    found = msgspec.convert(workload(NO_QUOTA), kueue.Workload)
+    rig.watch._on_event("ADDED", found)
+    if leaves:
+        rig.state.store.job_changed(make_job(meta={"resourceVersion": "11"}))
+    else:
+        rig.state.store.job_deleted("team/x", uid="uid-x")
+    rig.watch._on_event("DELETED", found)
+    assert rig.state.decisions.kueue == {}
+
+
+async def test_once_kueue_is_there_no_job_says_any_more_that_it_is_not(api: Api, client: Client) -> None:
+    rig = Rig(client, look_seconds=0.0)
+    job = make_job(meta={"labels": LABELS})
+    rig.state.store.job_changed(job)
+    rig.state.store.child_changed(make_child(job, uid="uid-child-x", queue="team"))
+    for version in ("v1beta2", "v1beta1"):
+        api.answer(f"GET {WORKLOADS.format(version)}", refusal(404), page(), page())
+    async with running(rig.watch.run()), asyncio.timeout(60):
+        for wanted in ({"uid-child-x": "this cluster has no Kueue"}, {}):
+            assert await rig.changed.get() == "team/x"
+            if not wanted:
+                assert rig.state.decisions.kueue == wanted
 
 
 async def test_an_older_kueue_is_read_as_well(api: Api, client: Client) -> None:

@@ -1,6 +1,7 @@
 """The batch Jobs of placeholder pods follow the requests of the statuses, on a scripted API server."""
 
 import asyncio
+import json
 import random
 from dataclasses import replace
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.builtin import Pod, Taint
+from dovetail.api.builtin import Job, Node, Pod, Taint
 from dovetail.api.gpujob import GPUJob
 from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.kube.client import Client
@@ -18,9 +19,10 @@ from dovetail.queue.growing.pools import GrowingPool, GrowingRules
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.manifests.placeholder import placeholder_job
 from dovetail_operator.state.state import State
+from dovetail_operator.watchers.node_requests import node_request_of
 from dovetail_operator.watchers.placeholders import PlaceholderKeeper
 from tests.background import eventually, running
-from tests.core.kube.api import Answer, Api, Seen, refusal
+from tests.core.kube.api import Answer, Api, Seen, Stream, refusal
 from tests.operator_.builders import NOW, at, make_job, make_state
 
 LIST = "GET /apis/batch/v1/jobs"
@@ -43,9 +45,13 @@ def request(*, workers: int = 1, **more: Any) -> dict[str, Any]:
     return {"pool": "v100", "nodes": 1, "workers": workers, "requestedTime": at(-10), **more}
 
 
-def job_with(provisioning: dict[str, Any] | None = None, *, name: str = "x", **spec: Any) -> GPUJob:
+def job_with(
+    provisioning: dict[str, Any] | None = None, *, name: str = "x", meta: dict[str, Any] | None = None, **spec: Any
+) -> GPUJob:
     asked = provisioning or request()
-    return make_job(name, **{"gpu": 2, **spec}, status={"number": 1, "phase": "Queued", "provisioning": asked})
+    return make_job(
+        name, meta=meta, **{"gpu": 2, **spec}, status={"number": 1, "phase": "Queued", "provisioning": asked}
+    )
 
 
 def job_for(job: GPUJob, *, pool: GrowingPool = POOL, besides: tuple[str, ...] = (), **ask: Any) -> Any:
@@ -207,6 +213,152 @@ async def test_a_request_that_grows_gets_more_placeholders(rig: Rig, api: Api) -
     async with running(rig.keeper.run()):
         await api.until(f"PATCH {JOBS}/{name}", count=1)
     assert api.of(f"PATCH {JOBS}/{name}")[0].body["spec"] == {"parallelism": 3}
+
+
+def node_of(pool: GrowingPool, *, name: str, created: float) -> Node:
+    labels = {**pool.labels, "kubernetes.io/hostname": f"host-{name}"}
+    meta = {"name": name, "labels": labels, "creationTimestamp": at(created)}
+    return msgspec.convert({"metadata": meta}, Node)
+
+
+def test_a_request_is_for_nodes_beside_those_that_were_there_before_it() -> None:
+    """By their host names; a node that came since is one that was requested."""
+    state = make_state(growing=GrowingRules(pools=(POOL,)))
+    for name, created in (("old", -60), ("new", -5)):
+        state.store.view.node_changed(node_of(POOL, name=name, created=created))
+    state.store.view.node_changed(node_of(replace(POOL, labels={"pool": "other"}), name="other", created=-60))
+    wanted = node_request_of(job_with(), state=state)
+    assert wanted is not None
+    assert (wanted.pool, list(wanted.besides), wanted.ask.gpu) == (
+        POOL,
+        ["host-old"],
+        ask_of_job(job_with(), ranking=DEFAULT_RANKING).gpu,
+    )
+
+
+@pytest.mark.parametrize(
+    ("resource", "found"), [("", ""), ("nvidia.com/gpu", "nvidia.com/gpu"), ("example.com/other", None)]
+)
+def test_workers_ask_a_pool_for_what_its_nodes_have(resource: str, found: str | None) -> None:
+    """A vendor's resource where a vendor's plugin serves them; a pool that has neither gets no request."""
+    state = make_state(growing=GrowingRules(pools=(replace(POOL, resource=resource),)))
+    wanted = node_request_of(job_with(), state=state)
+    assert (None if wanted is None else wanted.ask.resource) == found
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        make_job(status={"phase": "Succeeded", "provisioning": request()}),
+        job_with(meta={"deletionTimestamp": at(0)}),
+        job_with(managedBy="example.org/other"),
+        make_job(status={"phase": "Queued"}),
+    ],
+)
+def test_a_job_that_is_over_goes_or_is_another_s_requests_nothing(job: GPUJob) -> None:
+    assert node_request_of(job, state=make_state(growing=GrowingRules(pools=(POOL,)))) is None
+
+
+async def test_an_object_of_an_earlier_job_is_deleted_though_it_has_the_right_name(rig: Rig, api: Api) -> None:
+    made = stored(job_for(job_with()))
+    made["metadata"]["ownerReferences"][0]["uid"] = "uid-earlier"
+    path = f"DELETE {JOBS}/{made['metadata']['name']}"
+    api.answer(path, Answer(body={}))
+    rig.state.store.job_changed(job_with())
+    rig.keeper._on_object("ADDED", msgspec.convert(made, Job))
+    await rig.keeper._keep("team/x")
+    assert [seen.body["preconditions"] for seen in api.of(path)] == [{"uid": made["metadata"]["uid"]}]
+
+
+@pytest.mark.parametrize(("there", "wanted"), [(1, 3), (3, 1), (2, 2)])
+async def test_there_are_as_many_placeholders_as_workers_need_nodes_now(
+    rig: Rig, api: Api, there: int, wanted: int
+) -> None:
+    made = stored(job_for(job_with(request(workers=there), workers=3)))
+    name, uid = made["metadata"]["name"], made["metadata"]["uid"]
+    api.answer(f"PATCH {JOBS}/{name}", Answer(body=made))
+    rig.state.store.job_changed(job_with(request(workers=wanted), workers=3))
+    rig.keeper._on_object("ADDED", msgspec.convert(made, Job))
+    await rig.keeper._keep("team/x")
+    patches = [seen.body for seen in api.of(f"PATCH {JOBS}/{name}")]
+    assert patches == [{"metadata": {"uid": uid}, "spec": {"parallelism": wanted}}] * (there != wanted)
+
+
+async def test_a_request_that_is_withdrawn_or_made_anew_is_followed_while_the_operator_runs(rig: Rig, api: Api) -> None:
+    """The status says so, and nothing else happens to the placeholders."""
+    first, second = stored(job_for(job_with())), stored(job_for(job_with(request(requestedTime=at(0)))))
+    api.answer(LIST, page(first))
+    api.answer(LIST_PODS, page())
+    gone = f"DELETE {JOBS}/{first['metadata']['name']}"
+    api.answer(gone, Answer(body={}))
+    api.answer(f"POST {JOBS}", Answer(body=second, status=201))
+    rig.state.store.job_changed(job_with())
+    async with running(rig.keeper.run()):
+        await eventually(lambda: bool(rig.keeper._by_job) and not rig.keeper._queue.load)
+        assert not api.of(gone)
+        rig.state.store.job_changed(make_job(gpu=2, status={"number": 1}, meta={"resourceVersion": "11"}))
+        await api.until(gone, count=1)
+        rig.keeper._on_object("DELETED", msgspec.convert(first, Job))
+        assert rig.keeper._by_job == {}
+        again = job_with(request(requestedTime=at(0)))
+        meta = msgspec.structs.replace(again.metadata, resource_version="12")
+        rig.state.store.job_changed(msgspec.structs.replace(again, metadata=meta))
+        await api.until(f"POST {JOBS}", count=1)
+
+
+async def test_placeholders_that_someone_deletes_come_back(rig: Rig, api: Api) -> None:
+    made = stored(job_for(job_with()))
+    api.answer(LIST, page(made))
+    gone = {**made, "metadata": {**made["metadata"], "resourceVersion": "6"}}
+    line = json.dumps({"type": "DELETED", "object": gone}).encode() + b"\n"
+    api.answer("WATCH /apis/batch/v1/jobs", Stream(chunks=[line]))
+    api.answer(LIST_PODS, page())
+    api.answer(f"POST {JOBS}", Answer(body=made, status=201))
+    rig.state.store.job_changed(job_with())
+    async with running(rig.keeper.run()):
+        await api.until(f"POST {JOBS}", count=1)
+
+
+async def test_a_refusal_is_told_again_once_it_was_over_or_of_the_next_job_of_the_name(rig: Rig, api: Api) -> None:
+    refused = refusal(403, message="exceeded quota: team")
+    made = Answer(body=stored(job_for(job_with())), status=201)
+    api.answer(f"POST {JOBS}", refused, refused, made, refused, refused)
+    rig.state.store.job_changed(job_with())
+    for told in (1, 1, 1, 2):
+        await rig.keeper._keep("team/x")
+        assert rig.events.qsize() == told
+    rig.state.store.job_deleted("team/x", uid="uid-x")
+    rig.state.store.job_changed(job_with(meta={"uid": "uid-next", "resourceVersion": "12"}))
+    await rig.keeper._keep("team/x")
+    assert rig.events.qsize() == 3
+
+
+async def test_objects_of_one_namespace_are_not_those_of_a_job_of_the_same_name_in_another(rig: Rig, api: Api) -> None:
+    theirs = stored(job_for(job_with(meta={"namespace": "lab", "uid": "uid-theirs"})))
+    theirs["metadata"] |= {"namespace": "lab"}
+    api.answer(f"POST {JOBS}", Answer(body=stored(job_for(job_with())), status=201))
+    rig.state.store.job_changed(job_with())
+    rig.keeper._on_object("ADDED", msgspec.convert(theirs, Job))
+    await rig.keeper._keep("team/x")
+    assert [f"{seen.method} {seen.path}" for seen in api.seen] == [f"POST {JOBS}"]
+
+
+@pytest.mark.parametrize("answer", [refusal(409), refusal(404)])
+async def test_a_placeholder_is_marked_once_as_that_very_pod_and_not_while_it_goes(
+    rig: Rig, api: Api, answer: Answer
+) -> None:
+    ours = stored(pod_for(job_with()))
+    name, uid = ours["metadata"]["name"], ours["metadata"]["uid"]
+    path = f"PATCH {PODS}/{name}/status"
+    api.answer(path, answer)
+    pods: Any = rig.keeper._pods._store
+    pods[f"team/{name}"] = msgspec.convert(ours, Pod)
+    await rig.keeper._mark(f"team/{name}")
+    assert [seen.body["metadata"] for seen in api.of(path)] == [{"uid": uid}]
+    going = {**ours, "metadata": {**ours["metadata"], "deletionTimestamp": at(0)}}
+    pods[f"team/{name}"] = msgspec.convert(going, Pod)
+    await rig.keeper._mark(f"team/{name}")
+    assert len(api.of(path)) == 1
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,24 @@ async def test_a_request_of_an_operator_that_died_before_its_template_gets_it(ri
     assert not api.of(f"POST {REQUESTS}")
 
 
+async def test_a_request_that_was_deleted_and_made_anew_gets_another_template(rig: Rig, api: Api) -> None:
+    """It has the name of the first one, whose template went with it; one that is there is asked for once."""
+    first, second = (stored(manifest_for(job_with())) for _ in range(2))
+    second["metadata"] |= {"uid": "uid-second", "resourceVersion": "9"}
+    api.answer(f"POST {TEMPLATES}", *[Reply(body={"metadata": {"name": "x"}}, status=201)] * 3)
+    rig.state.store.job_changed(job_with())
+    for made, templates in ((first, 1), (second, 2)):
+        found = msgspec.convert(made, ProvisioningRequest)
+        rig.keeper._on_request("ADDED", found)
+        for _ in range(2):
+            await rig.keeper._keep("team/x")
+        assert len(api.of(f"POST {TEMPLATES}")) == templates
+        rig.keeper._on_request("DELETED", found)
+    assert rig.keeper._with_template == set()
+    owners = [seen.body["metadata"]["ownerReferences"][0]["uid"] for seen in api.of(f"POST {TEMPLATES}")]
+    assert owners == [first["metadata"]["uid"], "uid-second"]
+
+
 @pytest.mark.parametrize(
     "status",
     [{"phase": "Starting"}, {"phase": "Queued", "provisioning": request(retryTime=at(9))}],

@@ -111,6 +111,27 @@ async def test_a_strangers_service_of_that_name_is_left_alone_and_told_of_once_u
     assert rig.events.empty()
 
 
+@pytest.mark.parametrize("how", ["it can be made", "the gang has ended"])
+async def test_a_trouble_that_comes_again_is_told_again(rig: Rig, api: Api, how: str) -> None:
+    """And one that is over is forgotten, however it ended."""
+    exists, key = refusal(409, reason="AlreadyExists"), "team/x"
+
+    for number in (1, 2):
+        api.answer(f"POST {SERVICES}", exists)
+        api.answer(f"GET {SERVICES}/x", Answer(body=SOMEBODYS))
+        with pytest.raises(Exception, match="A Service named x exists"):
+            await rig.keeper._keep(key)
+        assert rig.events.qsize() == number
+        if how == "it can be made":
+            api.answer(f"POST {SERVICES}", Answer(body=service(rig.job)))
+            await rig.keeper._keep(key)
+        else:
+            rig.state.store._children[key] = make_child(rig.job, status=ENDED)
+            await rig.keeper._keep(key)
+            rig.state.store._children[key] = make_child(rig.job)
+        assert rig.keeper._announced == set()
+
+
 async def test_at_the_start_only_what_is_missing_is_made_and_an_earlier_jobs_is_as_good_as_missing(
     rig: Rig, api: Api
 ) -> None:
