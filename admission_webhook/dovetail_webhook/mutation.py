@@ -39,6 +39,7 @@ from dovetail.pods.device_plugin import (
 )
 from dovetail.pods.injection import EPHEMERAL, KINDS, Manifest, completed
 from dovetail.pods.mps_client import with_mps
+from dovetail.pods.options import annotations as options
 from dovetail.pods.translation.annotations import SCHEDULERS
 from dovetail.pods.translation.resources import refuse_foreign
 from dovetail.pods.translation.translate import translated
@@ -51,7 +52,6 @@ _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _SHARE: Final = "resources.share"
 # Annotations in addition to the request itself.
 _OPTION: Final = f"{names.REQUEST}-"
-_OPTIONS: Final = (names.MODE, names.POLICY, names.SCORE_WEIGHTS, names.MEMORY_STRATEGY, names.WORKLOAD, names.PRIORITY)
 
 # What the extender writes when it binds a pod; the last by container.
 _AT_BIND: Final = (names.ALLOCATION, names.TERM)
@@ -394,9 +394,9 @@ def _requests_instances(container: Manifest) -> bool:
 def _refuse_unknown_words(annotations: Mapping[str, str]) -> None:
     """Deny unknown options, because a misspelt annotation would be ignored silently."""
     for key in annotations:
-        if key.startswith(_OPTION) and key not in _OPTIONS:
+        if key.startswith(_OPTION) and key not in options.NAMES:
             raise RequestError(
-                key, field="annotation", problem=f"is none that a pod with GPUs has ({', '.join(_OPTIONS)})",
+                key, field="annotation", problem=f"is none that a pod with GPUs has ({', '.join(options.NAMES)})",
                 example=f"{names.POLICY}: Pack",
             )  # fmt: skip
 

@@ -16,6 +16,7 @@ from dovetail_operator.manifests.batch_job import build_job
 from dovetail_webhook import mutation
 from dovetail_webhook.mutation import patch_of_pod
 from tests.operator_.builders import make_job
+from tests.spec_values import CARRIED, Carried
 
 Manifest = dict[str, Any]
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
@@ -197,20 +198,12 @@ def test_a_misspelt_annotation_is_refused_with_those_that_there_are() -> None:
         mutated(pod)
 
 
-OPTIONS = {
-    names.MODE: "Fractional",
-    names.POLICY: "Pack",
-    names.SCORE_WEIGHTS: "cpu=0",
-    names.MEMORY_STRATEGY: "0.7",
-    names.WORKLOAD: "Training",
-    names.PRIORITY: "40",
-}
-
-
-@pytest.mark.parametrize("option", OPTIONS)
-def test_each_option_comes_in(option: str) -> None:
-    pod = make_pod("0.5")
-    pod["metadata"]["annotations"][option] = OPTIONS[option]
+@pytest.mark.parametrize("option", CARRIED, ids=[each.field for each in CARRIED])
+def test_each_option_comes_in(option: Carried) -> None:
+    turns = option.beside.get("mode") == "TimeShared" or option.value == "TimeShared"
+    pod = make_pod("8G,0.5") if turns else make_pod("0.5")
+    pod["metadata"]["annotations"] |= {names.MODE: "TimeShared"} if turns else {}
+    pod["metadata"]["annotations"][option.annotation] = option.text
     assert mutated(pod)["spec"]["schedulerName"] == "dovetail"
 
 

@@ -2,7 +2,8 @@
 
 import typer
 
-from dovetail_cli.submit import options as asked
+from dovetail_cli.submit.options import declared as asked
+from dovetail_cli.submit.options.of_spec import Fields, with_spec_options
 from dovetail_cli.submit.script_directives import SCRIPT, WithScriptLines
 from dovetail_cli.ui.options import DOCUMENTS, Context, Kubeconfig, Namespace
 
@@ -14,6 +15,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
     cls=WithScriptLines,
     context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False},
 )
+@with_spec_options
 def gbatch(
     ctx: typer.Context,
     words: asked.Words = None,
@@ -25,7 +27,6 @@ def gbatch(
     shared: asked.Shared = False,
     mode: asked.SharingMode = None,
     memory_strategy: asked.MemoryStrategy = None,
-    workload: asked.Workload = None,
     cpu_fallback: asked.CPUFallback = None,
     cpu_fallback_after: asked.CPUFallbackAfter = None,
     memory: asked.Memory = None,
@@ -49,7 +50,6 @@ def gbatch(
     workers: asked.Workers = 1,
     min_workers: asked.MinWorkers = None,
     topology: asked.Topology = None,
-    restart: asked.Restart = None,
     notify_email: asked.NotifyEmail = None,
     notify_on: asked.NotifyOn = None,
     image: asked.Image = None,
@@ -61,9 +61,7 @@ def gbatch(
     env: asked.Env = None,
     volume: asked.Volume = None,
     node_selector: asked.NodeSelector = None,
-    policy: asked.Policy = None,
-    score_weights: asked.ScoreWeights = None,
-    pool: asked.Pool = None,
+    fields: Fields,
     export: asked.Export = None,
     output_file: asked.OutputFile = None,
     error_file: asked.ErrorFile = None,
@@ -123,7 +121,6 @@ def gbatch(
         request=request,
         mode=how,
         memory_strategy=manifest.parse_memory_strategy(memory_strategy),
-        workload=manifest.parse_workload(workload),
         fallback=manifest.fallback_of(cpu_fallback, after=cpu_fallback_after),
         group=manifest.check_group(group),
         max_concurrent=None if group is None else manifest.check_max_concurrent(max_concurrent),
@@ -134,15 +131,12 @@ def gbatch(
         workers=manifest.check_workers(workers),
         min_workers=manifest.check_min_workers(min_workers, workers=workers),
         topology=pod_options.topology(topology, workers=workers),
-        restart=manifest.parse_restart(restart),
         env=pod_options.variables(env or ()),
         volumes=pod_options.volumes(volume or ()),
         node_selector=pod_options.node_labels(node_selector or ()),
         image="" if image is None else manifest.check_image(image),
         workdir=workdir,
-        policy=manifest.parse_policy(policy),
-        score_weights=manifest.parse_score_weights(score_weights),
-        pool=None if pool is None else manifest.check_pool(pool),
+        fields=fields,
         project=None if project is None else check_project(project, field="--project"),
         begin_time=None if begin is None else times.begin_time(begin, now=times.local_now()),
         wait_on_failure=no_auto_cancel,

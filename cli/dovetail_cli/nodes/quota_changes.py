@@ -13,7 +13,7 @@ from dovetail.queue.quota_tree.parents import circle_of
 from dovetail.queue.quota_tree.tree_builder import tree_of
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.nodes.quota_plan import problem_of
-from dovetail_cli.submit.manifest import parse_word
+from dovetail_cli.submit.options.of_spec import one_of
 from dovetail_cli.ui.errors import UsageError
 from dovetail_cli.ui.job_names import check_object_name
 
@@ -54,9 +54,9 @@ def read(
     if parent is not None:
         fields["parent"] = None if parent == _NONE else check_object_name(parent, field="--parent")
     if per is not None:
-        fields["per"] = parse_word(per, option="--per", allowed=get_args(Per))
+        fields["per"] = one_of(per, option="--per", allowed=get_args(Per))
     if preemption_policy is not None:
-        fields["preemptionPolicy"] = parse_word(
+        fields["preemptionPolicy"] = one_of(
             preemption_policy, option="--preemption-policy", allowed=get_args(PreemptionPolicy)
         )
     if not fields:

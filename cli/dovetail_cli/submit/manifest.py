@@ -18,13 +18,10 @@ from dovetail.api.gpujob import (
     Mode,
     NotifySpec,
     OnNoGPU,
-    Policy,
     ResourceRequest,
-    Restart,
     SweepSpec,
     TemplateMetadata,
     TopologySpec,
-    Workload,
     template_of,
 )
 from dovetail.api.meta import ObjectMeta
@@ -32,14 +29,14 @@ from dovetail.formats import quantities
 from dovetail.gpu import memory_strategy
 from dovetail.gpu.request import MAX_NOMINAL_GB, GPURequest, RequestError, parse
 from dovetail.jobs.display_name import object_name
-from dovetail.pods import score_weights
+from dovetail_cli.submit.options.of_spec import one_of
 from dovetail_cli.submit.pod_options import Volume, container_fields, pod_fields
 from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import UsageError
 
 CONTAINER: Final = "main"
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _CONDA_ENV: Final = re.compile(r"/?[A-Za-z0-9_][A-Za-z0-9._/-]*")
 _MOST_WORKERS: Final = 1024
 _MOST_CONCURRENT: Final = 100_000
@@ -72,20 +69,16 @@ class Submission:
     workers           the number of pods
     min_workers       the fewest pods that the job may start with; None for all of them
     topology          the levels of the network that hold its pods together; None for any nodes
-    restart           what starts again after a worker has lost its node
     image             the container's image; empty until a profile or the kind of cluster says which
     workdir           the container's working directory
     env               variables of the container
     volumes           claims that are mounted in the container
     node_selector     labels of the nodes that the job may run on
-    policy            the placement policy; None for the namespace's
-    score_weights     weights of terms of the score; the namespace's for terms that are left out
-    workload          training or inference; None for neither
     memory_strategy   how much of a shared device's memory is promised; None for the configured one
     fallback          when the job runs on the CPU instead of its GPUs
     group             the group of jobs that it counts for
     max_concurrent    the most jobs of the group that run at a time
-    pool              the pool of nodes
+    fields            what the options that each say one field of the spec say, by the attributes of `GPUJobSpec`
     project           the project that the job counts for
     begin_time        the earliest start, as RFC 3339
     dependencies      the jobs that this job waits for
@@ -109,20 +102,16 @@ class Submission:
     workers: int = 1
     min_workers: int | None = None
     topology: TopologySpec | None = None
-    restart: Restart = "Gang"
     image: str = ""
     workdir: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     volumes: Sequence[Volume] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    policy: Policy | None = None
-    score_weights: Mapping[str, float] = field(default_factory=dict)
-    workload: Workload | None = None
     memory_strategy: str | None = None
     fallback: Fallback = Fallback()
     group: str | None = None
     max_concurrent: int | None = None
-    pool: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
     project: str | None = None
     begin_time: str | None = None
     dependencies: Sequence[Dependency] = ()
@@ -138,7 +127,7 @@ class Submission:
 
 def mode_of(text: str | None, *, shared: bool) -> Mode | None:
     """The mode of `--mode` and `--shared`, which is TimeShared. Raises `UsageError`."""
-    mode = None if text is None else cast("Mode", parse_word(text, option="--mode", allowed=get_args(Mode)))
+    mode = None if text is None else cast("Mode", one_of(text, option="--mode", allowed=get_args(Mode)))
     if shared and mode not in {None, "TimeShared"}:
         raise UsageError(f'--mode "{text}": --shared means TimeShared: give one of them')
     return "TimeShared" if shared else mode
@@ -242,13 +231,6 @@ def check_image(image: str) -> str:
     return image
 
 
-def check_pool(pool: str) -> str:
-    """The name of a pool. Raises `UsageError` for one that no label can have."""
-    if not _LABEL.fullmatch(pool):
-        raise UsageError(f'--pool "{pool}": write the value of a label such as a100: a-z, 0-9 and -, at most 63')
-    return pool
-
-
 def check_workers(workers: int) -> int:
     """A number of workers from 1 to 1024. Raises `UsageError`."""
     if not 1 <= workers <= _MOST_WORKERS:
@@ -275,7 +257,7 @@ def check_min_workers(least: int | None, *, workers: int) -> int | None:
 
 def check_group(group: str | None) -> str | None:
     """The name of a group of jobs. Raises `UsageError`."""
-    if group is not None and not _LABEL.fullmatch(group):
+    if group is not None and not LABEL.fullmatch(group):
         raise UsageError(f'--group "{group}": write up to 63 of a-z, 0-9 and -, such as --group sweep-7')
     return group
 
@@ -295,43 +277,6 @@ def check_about_gpus(given: Mapping[str, object], *, request: GPURequest | None)
     for option, value in given.items():
         if value is not None and request is None:
             raise UsageError(f"{option} needs --gpus: how many GPUs, such as --gpus 1")
-
-
-def parse_word(text: str, *, option: str, allowed: Sequence[str]) -> Any:
-    """The word of a closed set, in any case. Raises `UsageError`."""
-    found = {word.lower(): word for word in allowed}.get(text.strip().lower())
-    if found is None:
-        raise UsageError(f'{option} "{text}": allowed are {", ".join(allowed)}, such as {option} {allowed[0]}')
-    return found
-
-
-def parse_policy(text: str | None) -> Policy | None:
-    """A policy in any case. Raises `UsageError`."""
-    return None if text is None else cast("Policy", parse_word(text, option="--policy", allowed=get_args(Policy)))
-
-
-def parse_restart(text: str | None) -> Restart:
-    """What restarts after a worker has lost its node, in any case. Raises `UsageError`."""
-    if text is None:
-        return "Gang"
-    return cast("Restart", parse_word(text, option="--restart", allowed=get_args(Restart)))
-
-
-def parse_score_weights(text: str | None) -> dict[str, float]:
-    """Weights of terms, such as `fragmentation=0.6,cpu=0`. Raises `UsageError`."""
-    if text is None:
-        return {}
-    try:
-        return score_weights.parse(text, field="--score-weights")
-    except RequestError as error:
-        raise UsageError(str(error)) from error
-
-
-def parse_workload(text: str | None) -> Workload | None:
-    """A workload in any case. Raises `UsageError`."""
-    if text is None:
-        return None
-    return cast("Workload", parse_word(text, option="--workload", allowed=get_args(Workload)))
 
 
 def parse_memory_strategy(text: str | None) -> str | None:
@@ -368,15 +313,10 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
         gpu=None if request is None else str(request),
         resources=ResourceRequest(device="cpu") if request is None else None,
         mode=submission.mode,
-        policy=submission.policy,
-        score_weights=score_weights.spec_of(submission.score_weights),
-        workload=submission.workload,
-        pool=submission.pool,
         priority=submission.priority,
         workers=submission.workers,
         min_workers=submission.min_workers,
         topology=submission.topology,
-        restart=submission.restart,
         group=submission.group,
         max_concurrent=submission.max_concurrent,
         on_no_gpu=submission.fallback.on_no_gpu,
@@ -389,6 +329,7 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
         backoff_limit=submission.max_retries,
         array=submission.array,
         sweep=submission.sweep,
+        **submission.fields,
         notify=submission.notify,
         template=template_of(
             {

@@ -2,23 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 from dovetail import decoding, names
 from dovetail.api.builtin import Pod, PodSpec
-from dovetail.api.gpujob import POLICIES_BY_LETTERS, GPUJob, MemoryUse, Mode, Policy, ResourceRequest, Workload, spec_of
+from dovetail.api.gpujob import GPUJob, MemoryUse, Mode, ResourceRequest, spec_of
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import Ranking
-from dovetail.engine.model.settings import Weights
 from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
-from dovetail.formats.quantities import QuantityError, mebibytes, milli, read_whole
+from dovetail.formats.quantities import QuantityError, mebibytes, milli
 from dovetail.gpu import mig
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS, fraction_of
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, on_device, parse
 from dovetail.jobs.size_limits import refusal_of_depth
-from dovetail.pods import score_weights
-from dovetail.pods.allocation import MAX_PRIORITY
 from dovetail.pods.anti_affinity import is_apart
 from dovetail.pods.containers import Parts, every_container, managed_amounts, mode_of, parts_of, requests_dovetail
 from dovetail.pods.device_plugin import (
@@ -31,6 +28,7 @@ from dovetail.pods.device_plugin import (
 from dovetail.pods.effective_request import host_room_mib, peak
 from dovetail.pods.errors import quantity_error, template_error
 from dovetail.pods.node_affinity import tolerating
+from dovetail.pods.options.annotations import guard_in, priority_in, ranked_job, ranked_pod, workload_in
 from dovetail.pods.template_types import PodAddedTo, Whereabouts
 from dovetail.pods.topology import topology_of
 
@@ -49,10 +47,7 @@ def estimated(ask: Ask, *, use: MemoryUse | None) -> Ask:
 
 # How far a share of the structured form may be from whole thousandths, because of floating point.
 _HAIR: Final = 1e-6
-POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
-WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
 T = TypeVar("T")
-Word = TypeVar("Word", bound=str)
 Spec = TypeVar("Spec", PodSpec, Whereabouts, PodAddedTo)
 # The container that holds the devices of a reservation.
 RESERVATION_CONTAINER: Final = "main"
@@ -67,7 +62,7 @@ def ask_of_pod(pod: Pod, *, ranking: Ranking, vendors: Vendors = DEFAULT_VENDORS
     A pod that names a resource of ours with the amount 0 requests a place by its CPU and memory alone. Raises
     `RequestError` when its annotations contradict its resources: what kube-scheduler and kubelet count must be what we
     promise. `ranking` is that of the pod's namespace; the pod's weights are moved into its bounds, which
-    `score_weights.check_pod` compares. A placeholder asks an autoscaler for a node, and Dovetail for nothing.
+    `check_pod` compares. A placeholder asks an autoscaler for a node, and Dovetail for nothing.
     """
     if pod.spec.scheduler_name == names.PLACEHOLDER_SCHEDULER:
         return None
@@ -80,7 +75,7 @@ def ask_of_pod(pod: Pod, *, ranking: Ranking, vendors: Vendors = DEFAULT_VENDORS
     asked = parts_of(pod)
     agree(pod, asked=asked)
     cpu_milli, memory_mib = host_request(pod.spec)
-    policy, weights = _ranked(pod, ranking=ranking)
+    policy, weights = ranked_pod(pod, ranking=ranking)
     if not asked.parts:
         return Ask(gpu=None, policy=policy, weights=weights, cpu_milli=cpu_milli, memory_mib=memory_mib)
     first, *others = asked.parts
@@ -101,7 +96,7 @@ def ask_of_pod(pod: Pod, *, ranking: Ranking, vendors: Vendors = DEFAULT_VENDORS
 
 def _vendor_ask(pod: Pod, *, resource: str, request: GPURequest, ranking: Ranking) -> Ask:
     cpu_milli, memory_mib = host_request(pod.spec)
-    policy, weights = _ranked(pod, ranking=ranking)
+    policy, weights = ranked_pod(pod, ranking=ranking)
     return Ask(
         gpu=request,
         policy=policy,
@@ -130,7 +125,7 @@ def ask_of_job(
     """The request of each worker of a job on managed nodes; `asks_by_kind` has all alternatives.
 
     `ranking` is that of the job's namespace; the job's weights are moved into its bounds, which
-    `score_weights.check_job` compares. `levels` are those that a job's topology may name, from wide to narrow. Raises
+    `check_job` compares. `levels` are those that a job's topology may name, from wide to narrow. Raises
     `RequestError`.
     """
     request = request_of_job(job)
@@ -142,6 +137,7 @@ def ask_of_job(
     _read(said, as_type=PodAddedTo, job=job)
     _check_left_to_the_queue(said)
     cpu_milli, memory_mib = host_request(spec)
+    policy, weights = ranked_job(job, ranking=ranking)
     strategy = job.spec.memory.strategy
     refuse_no_devices(spec, vendors=vendors)
     if asked := _of_vendors(spec, vendors=vendors):
@@ -152,8 +148,8 @@ def ask_of_job(
     return Ask(
         gpu=request,
         mode="Exclusive" if request is None else mode_of(job.spec.mode, request=request),
-        policy=job.spec.policy or ranking.policy,
-        weights=ranking.weights_with(score_weights.weights_of(job)),
+        policy=policy,
+        weights=weights,
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         guard_fraction=None if strategy is None else fraction_of(strategy),
@@ -186,20 +182,6 @@ def _of_vendors(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
         return vendor_devices(spec, vendors=vendors) | mig_devices(spec)
     except QuantityError as error:
         raise quantity_error(spec, text=error.text) from error
-
-
-def guard_in(annotations: Mapping[str, str]) -> float | None:
-    """The part of memory that a pod's annotations allow to promise, 0 to 1; None for the configured one.
-
-    What Dynamic learns is in the request of a GPUJob's pods; other pods learn nothing. Raises `RequestError`.
-    """
-    text = annotations.get(names.MEMORY_STRATEGY)
-    return None if text is None else fraction_of(text)
-
-
-def workload_in(annotations: Mapping[str, str]) -> Workload | None:
-    """The workload in a pod's annotations. Raises `RequestError`."""
-    return _one_of(WORKLOADS, text=annotations.get(names.WORKLOAD), field="workload")
 
 
 def template_spec(job: GPUJob) -> dict[str, Any]:
@@ -343,33 +325,3 @@ def _agree(request: GPURequest, *, mode: Mode, asked: Mapping[str, int]) -> None
             str(request), problem=f"the pod's resources are {found}, but the request needs {wanted}",
             example=wanted,
         )  # fmt: skip
-
-
-def priority_in(annotations: Mapping[str, str]) -> int | None:
-    """The weight in turns in a pod's annotations; None without one. Raises `RequestError`."""
-    text = annotations.get(names.PRIORITY)
-    if text is None:
-        return None
-    weight = read_whole(text, otherwise=-1)
-    if not 0 <= weight <= MAX_PRIORITY:
-        allowed = f"a whole number from 0 to {MAX_PRIORITY}"
-        raise RequestError(text, field="priority", problem=f"must be {allowed}", example="20")
-    return weight
-
-
-def _ranked(pod: Pod, *, ranking: Ranking) -> tuple[Policy, Weights]:
-    """The policy and the weights of a pod, by its annotations and its namespace's ranking. Raises `RequestError`."""
-    annotations = pod.metadata.annotations
-    text = annotations.get(names.POLICY)
-    named = POLICIES_BY_LETTERS.get((text or "").lower()) or _one_of(POLICIES, text=text, field="policy")
-    return named or ranking.policy, ranking.weights_with(score_weights.weights_in(annotations))
-
-
-def _one_of(allowed: tuple[Word, ...], *, text: str | None, field: str) -> Word | None:
-    """The allowed word in `text`; None without text. Raises `RequestError` for any other word."""
-    if text is None:
-        return None
-    for word in allowed:
-        if word == text:
-            return word
-    raise RequestError(text, field=field, problem=f"unknown {field}", example=", ".join(allowed))

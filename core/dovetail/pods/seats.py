@@ -14,7 +14,8 @@ from dovetail.gpu.memory_strategy import fraction_of
 from dovetail.gpu.request import GPURequest, RequestError, parse
 from dovetail.jobs.guests.kind import Guest, GuestError, Kind, PodSet
 from dovetail.pods.containers import mode_of
-from dovetail.pods.demand import guard_in, request_of_job, workload_in
+from dovetail.pods.demand import request_of_job
+from dovetail.pods.options.annotations import guard_in, workload_in
 
 # After these, a guest's controller makes no pod any more.
 _OVER: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})

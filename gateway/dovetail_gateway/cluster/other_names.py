@@ -178,13 +178,8 @@ class OtherNames:
         def renamed(found: Mapping[str, Any]) -> dict[str, Any]:
             return {self.namespace(name): value for name, value in found.items()}
 
-        return settings.model_copy(
-            update={
-                "namespace_policies": renamed(settings.namespace_policies),
-                "namespace_score_weights": renamed(settings.namespace_score_weights),
-                "namespace_time_limits": renamed(settings.namespace_time_limits),
-            }
-        )
+        by_namespace = [key for key in type(settings).model_fields if key.startswith("namespace_")]
+        return settings.model_copy(update={key: renamed(getattr(settings, key)) for key in by_namespace})
 
 
 def without_commands(report: GPUNode) -> GPUNode:

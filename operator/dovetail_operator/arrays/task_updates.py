@@ -11,15 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import GPUJob, Phase, ScoreWeights
+from dovetail.api.gpujob import GPUJob, GPUJobSpec, Phase
+from dovetail.api.gpujob.fields import fields_of
 from dovetail.decoding import UnreadableError, decode
 from dovetail_operator.job.actions import ChangeTask
 
-# The fields that may change while a task is unfinished, by the field's name in the spec.
-_FOLLOWED: Final = (
-    "priority", "activeDeadlineSeconds", "maximumExecutionTimeSeconds", "backoffLimit", "ttlSecondsAfterFinished",
-    "policy", "scoreWeights", "pool", "group", "maxConcurrent",
-)  # fmt: skip
+_FOLLOWED: Final = {name: field.attribute for name, field in fields_of(GPUJobSpec).items() if field.tasks_follow}
 _LIMITS: Final = frozenset({"activeDeadlineSeconds", "maximumExecutionTimeSeconds"})
 _BEGUN: Final[frozenset[Phase]] = frozenset({"Running", "Starting"})
 _HELD_WITH_ARRAY: Final = "true"
@@ -98,17 +95,7 @@ def _grows(field: str, *, own: int | None, said: int | None) -> bool:
 
 
 def _said(job: GPUJob) -> dict[str, Any]:
-    spec = job.spec
-    values = (
-        spec.priority, spec.active_deadline_seconds, spec.maximum_execution_time_seconds, spec.backoff_limit,
-        spec.ttl_seconds_after_finished, spec.policy, _json_of(spec.score_weights),
-        spec.pool, spec.group, spec.max_concurrent,
-    )  # fmt: skip
-    return dict(zip(_FOLLOWED, values, strict=True))
-
-
-def _json_of(weights: ScoreWeights | None) -> dict[str, float] | None:
-    return None if weights is None else msgspec.to_builtins(weights)
+    return {name: msgspec.to_builtins(getattr(job.spec, attribute)) for name, attribute in _FOLLOWED.items()}
 
 
 def _read(text: str | None) -> Mapping[str, Any]:

@@ -18,14 +18,13 @@ from dovetail.api.gpujob import GPUJob, MemoryUse, Placement, TemplateMetadata, 
 from dovetail.api.meta import Described
 from dovetail.engine.model.claims import Ask
 from dovetail.gpu.device_plugins import is_nvidias, may_set_visible_devices
-from dovetail.gpu.memory_strategy import text_of
 from dovetail.jobs.deadlines import deadline_seconds
 from dovetail.jobs.owner_reference import owner_reference
-from dovetail.pods import score_weights
 from dovetail.pods.containers import Part, Parts
 from dovetail.pods.demand import resources_of, template_spec
 from dovetail.pods.device_plugin import with_cuda_numbers, with_devices
 from dovetail.pods.injection import completed
+from dovetail.pods.options import annotations as options
 from dovetail.queue.limits.pools import in_pools
 from dovetail_operator.job import cpu_fallback, failure_policy
 from dovetail_operator.manifests import rendezvous
@@ -134,18 +133,8 @@ def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manife
         if not any(name == ours or name.startswith(f"{ours}.") for ours in _NOT_THE_USERS)
     }
     if ask.gpu is not None:
-        annotations |= {names.REQUEST: str(ask.gpu), names.MODE: ask.mode, names.POLICY: ask.policy}
-        weight = str(job.spec.priority) if ask.mode == "TimeShared" else None
-        strategy = None if ask.guard_fraction is None else text_of(ask.guard_fraction)
-        said_of = (
-            (names.MEMORY_STRATEGY, strategy),
-            (names.WORKLOAD, ask.workload),
-            (names.PRIORITY, weight),
-            (names.SCORE_WEIGHTS, score_weights.text_of(score_weights.weights_of(job))),
-        )
-        for name, said in said_of:
-            annotations.pop(name, None)
-            annotations |= {name: said} if said else {}
+        said = {names.REQUEST: str(ask.gpu), **options.of_job(job, ask=ask)}
+        annotations = {name: text for name, text in (annotations | said).items() if text is not None}
     hosts = rendezvous.pod_annotations(job, gpus=ask.gpu.count if ask.gpu else 0)
     theirs = {name: value for name, value in metadata.labels.items() if name not in _PROOFS}
     return {"labels": {**theirs, **labels}, "annotations": annotations | hosts}

@@ -6,6 +6,7 @@ from typing import Any, Final
 from dovetail import names
 from dovetail.api.gpujob import GPUJob, Placement
 from dovetail.jobs import plan
+from dovetail.pods.options.annotations import CHANGING
 
 Manifest = dict[str, Any]
 
@@ -14,8 +15,8 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 # each of a gang's 500 pods. Another node that kube-scheduler considers is assumed to cost a thirtieth of a term.
 _MANY_TERMS: Final = 16
 _NODES_OF_A_TERM: Final = 32
-# Pod annotations that change with what may change while a job waits: its plan, policy, weights and priority.
-_FOLLOWED: Final = (names.PLAN, names.POLICY, names.SCORE_WEIGHTS, names.PRIORITY)
+# Pod annotations that may change while a job waits.
+_FOLLOWED: Final = (names.PLAN, *CHANGING)
 
 
 def with_plan(

@@ -18,7 +18,7 @@ from dovetail.jobs.batch_job import is_guests
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated
-from dovetail.pods.score_weights import check_job
+from dovetail.pods.options.annotations import check_job
 from dovetail.queue.inputs.ways import chosen_way
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.state.decisions import Decisions

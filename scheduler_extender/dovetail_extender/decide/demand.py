@@ -18,7 +18,7 @@ from dovetail.gpu.request import RequestError
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation
 from dovetail.pods.containers import parts_of
 from dovetail.pods.demand import ask_of_pod
-from dovetail.pods.score_weights import check_pod
+from dovetail.pods.options.annotations import check_pod
 from dovetail.pods.tenancy import Tenancy
 
 # Pod versions whose request is cached, and contents of pods.

@@ -9,7 +9,7 @@ from dovetail.api.meta import EventType, ObjectMeta, key_of
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.plan import worker_of_plan
 from dovetail.jobs.seat import seat_of
-from dovetail.pods.demand import priority_in
+from dovetail.pods.options.annotations import priority_in
 from dovetail.pods.tenancy import DEFAULT_PRIORITY, Tenancy, job_of
 from dovetail.queue.limits.priorities import bound_of, within
 from dovetail.queue.limits.subjects import Subject

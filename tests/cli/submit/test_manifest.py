@@ -90,8 +90,7 @@ def test_every_option_has_its_field() -> None:
         max_retries=2,
         workers=4,
         workdir="/work",
-        policy="Balanced",
-        score_weights={"cpu": 0.0, "fragmentation": 0.6},
+        fields={"policy": "Balanced"},
         annotations={"a": "b"},
         host_resources={"cpu": "2"},
     )["spec"]
@@ -102,7 +101,6 @@ def test_every_option_has_its_field() -> None:
         "gpu": "8G,1",
         "mode": "TimeShared",
         "policy": "Balanced",
-        "scoreWeights": {"cpu": 0.0, "fragmentation": 0.6},
         "priority": 20,
         "workers": 4,
         "activeDeadlineSeconds": 600,
@@ -127,20 +125,6 @@ def test_a_number_of_workers_beyond_the_range_is_refused(workers: int) -> None:
 def test_a_number_of_retries_beyond_the_range_is_refused(retries: int) -> None:
     with pytest.raises(UsageError, match="allowed are 0 to 1000"):
         manifest.check_retries(retries)
-
-
-def test_a_policy_is_known_in_any_case() -> None:
-    assert manifest.parse_policy("pack") == "Pack"
-    assert manifest.parse_policy(None) is None
-    with pytest.raises(UsageError, match="allowed are Spread, Pack, Balanced"):
-        manifest.parse_policy("best")
-
-
-def test_weights_are_read_by_term() -> None:
-    assert manifest.parse_score_weights("fragmentation=0.6,cpu=0") == {"fragmentation": 0.6, "cpu": 0}
-    assert manifest.parse_score_weights(None) == {}
-    with pytest.raises(UsageError, match=r'^--score-weights "gpu=1": the terms are utilization, memory, cpu, frag'):
-        manifest.parse_score_weights("gpu=1")
 
 
 def test_a_job_without_a_name_is_called_by_two_words_and_a_number() -> None:
@@ -180,17 +164,6 @@ def test_an_image_stays_as_it_is(image: str) -> None:
     assert manifest.check_image(image) == image
 
 
-@pytest.mark.parametrize("pool", ["", "A100", "a_b", "-a", "a" * 64])
-def test_a_pool_that_no_label_can_have_is_refused(pool: str) -> None:
-    with pytest.raises(UsageError, match=f'--pool "{pool}": write the value of a label'):
-        manifest.check_pool(pool)
-
-
-@pytest.mark.parametrize("pool", ["a", "a100", "big-one"])
-def test_a_pool_stays_as_it_is(pool: str) -> None:
-    assert manifest.check_pool(pool) == pool
-
-
 def test_host_resources_and_conda_environments_are_checked() -> None:
     assert manifest.host_resources(cpus="0.5", memory="16G") == {"cpu": "0.5", "memory": "16384Mi"}
     assert manifest.host_resources(cpus=None, memory=None) == {}
@@ -209,13 +182,12 @@ def test_fields_that_are_not_in_slurm_have_options_too() -> None:
         request=request_of("0.5", gpu_memory="8G"),
         mode="Fractional",
         memory_strategy="0.7",
-        workload="Inference",
         fallback=manifest.fallback_of(None, after="30m"),
         group="sweep-7",
         max_concurrent=4,
         workers=4,
         min_workers=2,
-        restart=manifest.parse_restart("worker"),
+        fields={"workload": "Inference", "restart": "Worker"},
         env={"LR": "0.1", "EMPTY": ""},
         volumes=pod_options.volumes(["data:/data:ro", "data:/work", "out.x:/out"]),
         node_selector={"disk": "nvme"},
@@ -249,9 +221,6 @@ def test_fields_that_are_not_in_slurm_have_options_too() -> None:
 
 
 def test_words_of_closed_sets_are_known_in_any_case() -> None:
-    assert manifest.parse_workload("training") == "Training"
-    assert manifest.parse_restart("WORKER") == "Worker"
-    assert manifest.parse_restart(None) == "Gang"
     assert manifest.parse_memory_strategy("DYNAMIC") == "Dynamic"
     assert manifest.parse_memory_strategy("0.7") == "0.7"
     assert manifest.mode_of("timeshared", shared=False) == "TimeShared"
@@ -279,7 +248,6 @@ def test_a_job_runs_on_the_cpu_as_its_options_or_its_namespace_say(
 @pytest.mark.parametrize(
     ("check", "problem"),
     [
-        (lambda: manifest.parse_workload("serving"), '--workload "serving": allowed are Training, Inference'),
         (lambda: manifest.parse_memory_strategy("bold"), '--memory-strategy "bold": allowed are Conservative'),
         (lambda: manifest.parse_memory_strategy("0.01"), "or a fraction from 0.05 to 1, such as 0.7"),
         (lambda: manifest.fallback_of(False, after="5"), "--no-cpu-fallback: --cpu-fallback-after says when"),

@@ -13,9 +13,10 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
-from dovetail.engine.model.ranking import TERMS
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.options import annotations
 from tests.operator_.builders import at, condition, make_child, make_job, make_pod
+from tests.spec_values import CARRIED
 
 NAMESPACES = ("team", "other")
 POOLS = ("fast", "slow")
@@ -182,8 +183,8 @@ class RandomCluster:
             spec |= {"onNoGPU": "RunOnCPU", "onNoGPUAfterSeconds": rng.choice((0, 600, 3600))}
         elif self.chance(0.1):
             spec |= {"onNoGPU": rng.choice(("RunOnCPU", "Wait"))}
-        if self.chance(0.3):
-            spec["scoreWeights"] = {rng.choice(TERMS): rng.choice((0, 0.5, 20))}
+        ranking = [each for each in CARRIED if each.annotation in annotations.CHANGING and each.field not in spec]
+        spec |= {each.field: each.value for each in ranking if self.chance(0.2)}
         return spec | (self.lease() if self.chance(0.1) else self.limits())
 
     def add_waiting(self) -> None:

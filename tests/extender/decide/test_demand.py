@@ -1,5 +1,7 @@
 """What pods ask is read once for each version of them."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import hypothesis.strategies as st
@@ -9,20 +11,25 @@ from hypothesis import given
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail.engine.model.ranking import Range, Ranking, Rankings
+from dovetail.engine.model.ranking import Ranking, Rankings
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.gpu.request import RequestError
 from dovetail_extender.decide.demand import REMEMBERED, Asks
+from tests.spec_values import CARRIED
 
 
 def make_pod(
-    gpu: str = "0.5", *, milli: str = "500", version: str = "1", namespace: str = "a", weights: str = "", **limits: str
+    gpu: str = "0.5",
+    *,
+    milli: str = "500",
+    version: str = "1",
+    namespace: str = "a",
+    said: Mapping[str, str] = MappingProxyType({}),
+    **limits: str,
 ) -> Pod:
     meta: dict[str, Any] = {
-        "uid": "pod", "resourceVersion": version, "namespace": namespace, "annotations": {names.REQUEST: gpu},
+        "uid": "pod", "resourceVersion": version, "namespace": namespace, "annotations": {names.REQUEST: gpu, **said},
     }  # fmt: skip
-    if weights:
-        meta["annotations"][names.SCORE_WEIGHTS] = weights
     amounts = {names.GPU_MILLI: milli, **limits}
     spec = {"containers": [{"name": "main", "resources": {"limits": amounts}}]}
     return msgspec.convert({"metadata": meta, "spec": spec}, Pod)
@@ -61,17 +68,6 @@ def test_a_request_that_cannot_be_read_is_an_error_each_time(asks: Asks) -> None
             asks.request(make_pod("1.5"))
 
 
-def test_weights_out_of_the_namespace_s_bounds_are_an_error_until_the_bounds_change(asks: Asks) -> None:
-    pod = make_pod(weights="cpu=2")
-    asks.configure(rankings=Rankings(by_namespace={"a": Ranking(allowed={"cpu": Range(high=1)}, namespace="a")}))
-    with pytest.raises(RequestError, match=r'score-weights.cpu "2": must be from 0 to 1 in namespace a;'):
-        asks.request(pod)
-    asks.configure(rankings=Rankings())
-    asked = asks.request(pod)
-    assert asked is not None
-    assert asked.weights.cpu == 2
-
-
 def test_a_namespace_may_have_a_policy(asks: Asks) -> None:
     asked = asks.request(make_pod(namespace="tidy"))
     assert asked is not None
@@ -104,7 +100,7 @@ def test_pods_of_one_template_are_read_once(asks: Asks) -> None:
     milli=st.sampled_from(["500", "1000", "2000"]),
     version=st.sampled_from(["", "1"]),
     namespace=st.sampled_from(["a", "tidy"]),
-    weights=st.sampled_from(["", "cpu=2"]),
+    said=st.sampled_from([{}, *({each.annotation: each.text} for each in CARRIED)]),
     memory=st.sampled_from(["1Gi", "2Gi"]),
 ), max_size=12))  # fmt: skip
 def test_a_cached_request_is_what_reading_gives(pods: list[Pod]) -> None:

@@ -1,6 +1,6 @@
 """What `dovetail explain` foretells of a pod is what the extender does with it, where it has seen the same pods."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import hypothesis.strategies as st
@@ -13,11 +13,9 @@ from dovetail.api.gpujob import Policy
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.engine.model.claims import Claim
-from dovetail.engine.model.ranking import TERMS
 from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.engine.score.mix_record import MixRecord
 from dovetail.pods.allocation import annotations_of
-from dovetail.pods.score_weights import text_of
 from dovetail.pods.tenancy import Tenancy
 from dovetail.query.explain import explanation, subjects
 from dovetail_extender.decide.demand import allocation_of
@@ -132,32 +130,12 @@ def test_the_node_and_the_devices_that_are_foretold_are_those_that_the_extender_
     foretold_as_chosen(Cluster(make_settings(policy, term)), asked)
 
 
-weights = st.fixed_dictionaries({term: st.sampled_from([0, 0.25, 1]) for term in TERMS}).filter(
-    lambda drawn: any(drawn.values())
-)
-
-
-@settings(max_examples=25, deadline=None)
-@given(arrivals, weights, st.lists(weights, min_size=24, max_size=24), st.sampled_from(["Balanced", "Spread"]))
-def test_what_is_foretold_under_weights_of_namespace_and_pod_is_what_the_extender_chooses(
-    asked: list[tuple[int, int]],
-    of_namespace: dict[str, float],
-    of_pods: list[dict[str, float]],
-    policy: Policy,
-) -> None:
-    bounds = {term: {"default": weight} for term, weight in of_namespace.items()}
-    configured = Settings.model_validate({"policy": policy, "namespace_score_weights": {"default": bounds}})
-    foretold_as_chosen(Cluster(configured), asked, of_pods=of_pods)
-
-
 def foretold_as_chosen(
-    cluster: Cluster, asked: list[tuple[int, int]], *, of_pods: Sequence[dict[str, float]] = ()
+    cluster: Cluster, asked: list[tuple[int, int]], *, said: Sequence[Mapping[str, str]] = ()
 ) -> None:
     for number, (milli, cpu) in enumerate(asked):
         pod = raw(f"p{number:02d}", milli, cpu=cpu)
-        # Every second pod chooses its own weights; the others have their namespace's.
-        if of_pods and number % 2:
-            pod["metadata"]["annotations"][names.SCORE_WEIGHTS] = text_of(of_pods[number])
+        pod["metadata"]["annotations"] |= said[number] if said else {}
         told = explanation.explain(subjects.of_pod(pod, settings=cluster.settings), objects=cluster.picture, now=NOW)
         chosen = cluster.place(pod)
         assert told.answer is not None

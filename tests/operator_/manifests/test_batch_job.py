@@ -9,8 +9,10 @@ from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob, MemoryUse
 from dovetail.engine.model.ranking import DEFAULT_RANKING, Ranking
 from dovetail.pods.demand import ask_of_job, ask_of_pod
+from dovetail.pods.options import annotations
 from dovetail_operator.manifests.batch_job import Manifest, build_job, is_of_another_template
 from tests.operator_.builders import make_job
+from tests.spec_values import CARRIED, Carried
 
 FIELD_REF = "metadata.annotations['dovetail.dev/{}.0']"
 JOB_ID = "metadata.labels['dovetail.dev/job-number']"
@@ -257,27 +259,22 @@ def test_a_job_of_a_pool_goes_to_its_nodes_and_any_other_anywhere() -> None:
     assert "affinity" not in pod_spec(build())
 
 
-@pytest.mark.parametrize(
-    ("spec", "annotation", "value"),
-    [
-        ({"gpu": "0.5", "mode": "TimeShared", "priority": 7}, names.PRIORITY, "7"),
-        ({"gpu": "0.5", "priority": 7}, names.PRIORITY, None),
-        ({"gpu": 1, "priority": 7}, names.PRIORITY, None),
-        ({"gpu": 1, "scoreWeights": {"cpu": 0.25, "memory": 0}}, names.SCORE_WEIGHTS, "memory=0,cpu=0.25"),
-        ({"gpu": 1}, names.SCORE_WEIGHTS, None),
-        ({"gpu": "0.5", "workload": "Inference"}, names.WORKLOAD, "Inference"),
-        ({"gpu": "0.5"}, names.WORKLOAD, None),
-        ({"gpu": "0.5", "memory": {"strategy": "Aggressive"}}, names.MEMORY_STRATEGY, "Aggressive"),
-        ({"gpu": "0.5"}, names.MEMORY_STRATEGY, None),
-    ],
-)
-def test_what_the_job_says_of_its_share_replaces_what_the_template_says(
-    spec: dict[str, Any], annotation: str, value: str | None
-) -> None:
-    own = {"annotations": {names.PRIORITY: "255", names.WORKLOAD: "Training", names.MEMORY_STRATEGY: "Strict"}}
-    own["annotations"][names.SCORE_WEIGHTS] = "cpu=100"
-    made = build(template={**template(), "metadata": own}, **spec)
-    assert made["spec"]["template"]["metadata"]["annotations"].get(annotation) == value
+@pytest.mark.parametrize("said", CARRIED, ids=[each.field for each in CARRIED])
+def test_what_the_job_says_replaces_what_the_template_says(said: Carried) -> None:
+    own = {"annotations": {each.annotation: "another" for each in CARRIED}}
+    made = build(template={**template(), "metadata": own}, **said.spec)
+    found = made["spec"]["template"]["metadata"]["annotations"]
+    assert found[said.annotation] == said.text
+    assert "another" not in found.values()
+
+
+def test_each_annotation_that_a_field_declares_has_an_example() -> None:
+    assert tuple(each.annotation for each in CARRIED) == annotations.NAMES
+
+
+@pytest.mark.parametrize("spec", [{"gpu": "0.5", "priority": 7}, {"gpu": 1, "priority": 7}])
+def test_only_who_takes_turns_has_a_weight_in_them(spec: dict[str, Any]) -> None:
+    assert names.PRIORITY not in build(**spec)["spec"]["template"]["metadata"]["annotations"]
 
 
 def test_a_job_s_own_variable_for_its_number_is_replaced_in_the_first_container_only() -> None:

@@ -9,7 +9,7 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.ranking import Range, Ranking, Rankings
+from dovetail.engine.model.ranking import Ranking, Rankings
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.queue.inputs.ways import CPU
 from dovetail.queue.verdicts import Admitted
@@ -112,21 +112,6 @@ def test_a_job_without_a_policy_gets_its_namespace_s_or_else_the_default() -> No
         for job in (make_job(), make_job("y", meta={"namespace": "other"}), make_job("z", policy="Balanced"))
     ]
     assert policies == ["Pack", "Spread", "Balanced"]
-
-
-def test_weights_out_of_bounds_keep_a_job_from_starting_and_leave_its_request_known() -> None:
-    vision = Ranking(allowed={"cpu": Range(low=0, high=1)}, namespace="team")
-    state = build_state(ClusterView(ledger=Ledger()), rankings=Rankings(by_namespace={"team": vision}))
-    job = put(state, make_job(scoreWeights={"cpu": 2}))
-    reading = state.requests.read(job)
-    assert reading.obstacle is not None
-    assert reading.obstacle.message.startswith('spec.scoreWeights.cpu "2": must be from 0 to 1 in namespace team')
-    assert state.obstacle_of(job, now=NOW) == reading.obstacle
-    # A job that runs when the bounds change runs on.
-    assert {ask.weights.cpu for ask in reading.asks} == {1}
-    state.requests.configure(rankings=Rankings(), levels=())
-    assert state.obstacle_of(job, now=NOW) is None
-    assert state.requests.read(job).asks[0].weights.cpu == 2
 
 
 def test_a_job_beyond_the_limit_of_its_size_has_its_refusal_and_no_request() -> None:

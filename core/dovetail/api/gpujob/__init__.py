@@ -8,7 +8,6 @@ from dovetail.api.gpujob.components import (
     MemoryRequest,
     PodTemplate,
     ResourceRequest,
-    ScoreWeights,
     TemplateMetadata,
 )
 from dovetail.api.gpujob.conversion import job_of, spec_of, template_of
@@ -136,7 +135,6 @@ __all__ = [
     "ResourceRequest",
     "Restart",
     "RetryPolicy",
-    "ScoreWeights",
     "SubGroups",
     "SweepParameter",
     "SweepSpec",

@@ -51,24 +51,6 @@ _TEMPLATE_SPEC: Final = {
 }
 
 
-_TERM: Final = Meta(ge=0, le=100)
-
-
-class ScoreWeights(Described, frozen=True, kw_only=True):
-    """How much each term counts when nodes are ranked. A term that is left out has its namespace's weight."""
-
-    utilization: Annotated[
-        Annotated[float, _TERM] | None, Meta(description="How busy or idle the devices are measured to be, 0 to 100.")
-    ] = None
-    memory: Annotated[Annotated[float, _TERM] | None, Meta(description="How much device memory is free, 0 to 100.")] = (
-        None
-    )
-    cpu: Annotated[Annotated[float, _TERM] | None, Meta(description="How much CPU the node has free, 0 to 100.")] = None
-    fragmentation: Annotated[
-        Annotated[float, _TERM] | None, Meta(description="What the placement costs later requests, 0 to 100.")
-    ] = None
-
-
 class ResourceRequest(Described, frozen=True, kw_only=True):
     """The structured form of a request, for those who would rather not write the compact text."""
 

@@ -5,13 +5,13 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from dovetail import names
 from dovetail.api.gpujob.components import (
     NO_TEMPLATE,
     Dependency,
     MemoryRequest,
     PodTemplate,
     ResourceRequest,
-    ScoreWeights,
 )
 from dovetail.api.gpujob.enums import FINISHED, KIND, MAX_SECONDS, Mode, Policy, Restart, Workload
 from dovetail.api.gpujob.execution import (
@@ -22,11 +22,11 @@ from dovetail.api.gpujob.execution import (
     RetryPolicy,
     SweepSpec,
 )
+from dovetail.api.gpujob.fields import spec_field
 from dovetail.api.gpujob.status import GPUJobStatus
 from dovetail.api.gpujob.topology import TopologySpec
 from dovetail.api.meta import Described, ObjectMeta, Timestamp
 from dovetail.api.text_formats import TIME
-from dovetail.names import API_VERSION
 
 OnNoGPU = Literal["Wait", "RunOnCPU"]
 NotifyEvent = Literal["Started", "Succeeded", "Failed", "TimedOut", "Cancelled", "Preempted"]
@@ -49,6 +49,24 @@ class NotifySpec(Described, frozen=True, kw_only=True):
     ] = []
 
 
+_TERM: Final = Meta(ge=0, le=100)
+
+
+class ScoreWeights(Described, frozen=True, kw_only=True):
+    """How much each term counts when nodes are ranked. A term that is left out has its namespace's weight."""
+
+    utilization: Annotated[
+        Annotated[float, _TERM] | None, Meta(description="How busy or idle the devices are measured to be, 0 to 100.")
+    ] = None
+    memory: Annotated[Annotated[float, _TERM] | None, Meta(description="How much device memory is free, 0 to 100.")] = (
+        None
+    )
+    cpu: Annotated[Annotated[float, _TERM] | None, Meta(description="How much CPU the node has free, 0 to 100.")] = None
+    fragmentation: Annotated[
+        Annotated[float, _TERM] | None, Meta(description="What the placement costs later requests, 0 to 100.")
+    ] = None
+
+
 class GPUJobSpec(Described, frozen=True, kw_only=True):
     """What a user requests."""
 
@@ -63,43 +81,63 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     gpu: Annotated[
         int | str | None,
         Meta(
+            extra=spec_field(stays=True),
             description="GPUs for each worker: a whole number (2), or quoted text: a share below 1 ('0.5'), memory in "
             "GiB and a share ('8G,0.5'), a model in brackets ('2(V100)'), MIG instances ('2x3g.40gb'). Instead of "
-            "`resources`."
+            "`resources`.",
         ),
     ] = None
     resources: Annotated[
-        ResourceRequest | None, Meta(description="The structured form of the request. Instead of `gpu`.")
+        ResourceRequest | None,
+        Meta(extra=spec_field(stays=True), description="The structured form of the request. Instead of `gpu`."),
     ] = None
     mode: Annotated[
         Mode | None,
         Meta(
+            extra=spec_field(stays=True, annotation=names.MODE),
             description="Exclusive: whole devices. Fractional: shares of a device. TimeShared: tenants take turns. "
-            "Unset: follows from the request."
+            "Unset: follows from the request.",
         ),
     ] = None
     policy: Annotated[
         Policy | None,
         Meta(
+            extra=spec_field(tasks_follow=True, annotation=names.POLICY),
             description="Spread prefers idle devices, Pack the used ones, Balanced packs promises away from load. "
-            "Unset: the configured one."
+            "Unset: the configured one.",
         ),
     ] = None
     score_weights: Annotated[
         ScoreWeights | None,
         Meta(
+            extra=spec_field(tasks_follow=True, annotation=names.SCORE_WEIGHTS),
             description="Weights of the terms that rank nodes under Spread and Balanced, within the bounds of the "
-            "namespace. Unset: those of the namespace."
+            "namespace. Unset: those of the namespace.",
         ),
     ] = None
-    memory: Annotated[MemoryRequest, Meta(description="How the memory guard treats the job.")] = MemoryRequest()
+    memory: Annotated[
+        MemoryRequest,
+        Meta(
+            extra=spec_field(stays=True, annotation=names.MEMORY_STRATEGY),
+            description="How the memory guard treats the job.",
+        ),
+    ] = MemoryRequest()
     workload: Annotated[
         Workload | None,
         Meta(
-            description="Training or Inference: a device has a limit for the number of each. Unset: no limit applies."
+            extra=spec_field(stays=True, annotation=names.WORKLOAD),
+            description="Training or Inference: a device has a limit for the number of each. Unset: no limit applies.",
         ),
     ] = None
-    priority: Annotated[int, Meta(description="Priority from 0 to 255; the highest starts first.", ge=0, le=255)] = 10
+    priority: Annotated[
+        int,
+        Meta(
+            extra=spec_field(tasks_follow=True, annotation=names.PRIORITY),
+            description="Priority from 0 to 255; the highest starts first.",
+            ge=0,
+            le=255,
+        ),
+    ] = 10
     preemptible: Annotated[
         bool,
         Meta(
@@ -114,12 +152,15 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
             "is notified. Jobs that lose the least work are ended first. Unset: it loses its whole run."
         ),
     ] = None
-    workers: Annotated[int, Meta(description="Number of pods that run at the same time.", ge=1, le=1024)] = 1
+    workers: Annotated[
+        int, Meta(extra=spec_field(stays=True), description="Number of pods that run at the same time.", ge=1, le=1024)
+    ] = 1
     min_workers: Annotated[
         Annotated[int, Meta(ge=1, le=1024)] | None,
         Meta(
+            extra=spec_field(stays=True),
             description="The job may start with fewer workers, as many as fit, but at least this number. It keeps "
-            "the number until it restarts. Unset: all of `workers` or none."
+            "the number until it restarts. Unset: all of `workers` or none.",
         ),
     ] = None
     topology: Annotated[
@@ -138,15 +179,24 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     ] = "Gang"
     pool: Annotated[
         Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)] | None,
-        Meta(description="Only nodes of this pool (label dovetail.dev/pool). Unset: any that the quotas allow."),
+        Meta(
+            extra=spec_field(tasks_follow=True),
+            description="Only nodes of this pool (label dovetail.dev/pool). Unset: any that the quotas allow.",
+        ),
     ] = None
     group: Annotated[
         Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)] | None,
-        Meta(description="Jobs of the namespace that name the same group count together for `maxConcurrent`."),
+        Meta(
+            extra=spec_field(tasks_follow=True),
+            description="Jobs of the namespace that name the same group count together for `maxConcurrent`.",
+        ),
     ] = None
     max_concurrent: Annotated[
         Annotated[int, Meta(ge=1, le=100_000)] | None,
-        Meta(description="The job starts only while fewer jobs of its group run than this. Unset: no such limit."),
+        Meta(
+            extra=spec_field(tasks_follow=True),
+            description="The job starts only while fewer jobs of its group run than this. Unset: no such limit.",
+        ),
     ] = None
     begin_time: Annotated[
         Annotated[Timestamp, Meta(pattern=TIME)] | None,
@@ -174,26 +224,43 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     cancel: Annotated[bool, Meta(description="End the job permanently. This cannot be undone.")] = False
     active_deadline_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_SECONDS)] | None,
-        Meta(description="Time limit of a run in seconds, from its start; then the job has TimedOut."),
+        Meta(
+            extra=spec_field(tasks_follow=True),
+            description="Time limit of a run in seconds, from its start; then the job has TimedOut.",
+        ),
     ] = None
     maximum_execution_time_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_SECONDS)] | None,
-        Meta(description="Limit of the total run time in seconds; suspended, preempted and failed runs count too."),
+        Meta(
+            extra=spec_field(tasks_follow=True),
+            description="Limit of the total run time in seconds; suspended, preempted and failed runs count too.",
+        ),
     ] = None
     backoff_limit: Annotated[
-        int, Meta(description="How many times the job is retried after one of its workers has failed.", ge=0, le=1000)
+        int,
+        Meta(
+            extra=spec_field(tasks_follow=True),
+            description="How many times the job is retried after one of its workers has failed.",
+            ge=0,
+            le=1000,
+        ),
     ] = 0
     retry_policy: Annotated[
-        RetryPolicy | None, Meta(description="Which ends of a run are retried. Unset: any failure, no timeout.")
+        RetryPolicy | None,
+        Meta(
+            extra=spec_field(stays=True), description="Which ends of a run are retried. Unset: any failure, no timeout."
+        ),
     ] = None
     pod_failure_policy: Annotated[
-        PodFailurePolicy | None, Meta(description="Rules that classify failures, as in a batch Job.")
+        PodFailurePolicy | None,
+        Meta(extra=spec_field(stays=True), description="Rules that classify failures, as in a batch Job."),
     ] = None
     distributed: Annotated[
         Distributed | None,
         Meta(
+            extra=spec_field(stays=True),
             description="How several workers find each other. Unset: as for PyTorch, and with TF_CONFIG up to 128 "
-            "workers."
+            "workers.",
         ),
     ] = None
     array: Annotated[
@@ -205,8 +272,9 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     on_no_gpu: Annotated[
         OnNoGPU | None,
         Meta(
+            extra=spec_field(stays=True),
             description="What happens if no node of the cluster could ever meet the request: Wait, or run on the CPU. "
-            "Unset: what is configured for the namespace, otherwise Wait."
+            "Unset: what is configured for the namespace, otherwise Wait.",
         ),
     ] = None
     on_no_gpu_after_seconds: Annotated[
@@ -222,11 +290,17 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     ] = None
     managed_by: Annotated[
         Annotated[str, Meta(pattern=r"^[a-z0-9.-]{1,128}/[A-Za-z0-9._-]{1,63}$", max_length=192)] | None,
-        Meta(description="The controller of this job; dovetail.dev/operator or unset is Dovetail itself."),
+        Meta(
+            extra=spec_field(stays=True),
+            description="The controller of this job; dovetail.dev/operator or unset is Dovetail itself.",
+        ),
     ] = None
     ttl_seconds_after_finished: Annotated[
         Annotated[int, Meta(ge=0, le=MAX_SECONDS)] | None,
-        Meta(description="Delete the job this many seconds after its end. Unset: keep it."),
+        Meta(
+            extra=spec_field(tasks_follow=True),
+            description="Delete the job this many seconds after its end. Unset: keep it.",
+        ),
     ] = None
 
 
@@ -235,7 +309,7 @@ class GPUJob(Described, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     spec: GPUJobSpec
-    api_version: str = API_VERSION
+    api_version: str = names.API_VERSION
     kind: str = KIND
     status: GPUJobStatus = GPUJobStatus()
 

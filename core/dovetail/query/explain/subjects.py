@@ -20,7 +20,7 @@ from dovetail.jobs.guests.pod_group import POD_GROUPS, SINGLE_PODS
 from dovetail.jobs.guests.record import name_with
 from dovetail.jobs.runs import workers_of
 from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated, template_spec
-from dovetail.pods.score_weights import check_job, check_pod
+from dovetail.pods.options.annotations import check_job, check_pod
 from dovetail.pods.seats import misfit
 from dovetail.pods.tenancy import controller_of
 from dovetail.pods.translation.annotations import SCHEDULERS

@@ -20,7 +20,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.models import Model
-from dovetail.pods.demand import priority_in
+from dovetail.pods.options.annotations import priority_in
 from dovetail.pods.tenancy import Child, child_of
 from dovetail.queue.limits import (
     device_memory,

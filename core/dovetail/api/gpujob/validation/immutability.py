@@ -5,16 +5,16 @@ evaluated at every write of a status too. So values are compared at the fields t
 fields, is asked no more than which of them are there.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
+
+from dovetail.api.gpujob import GPUJobSpec
+from dovetail.api.gpujob.fields import fields_of
 
 Rule = dict[str, str]
 
 _FIXED: Final = "cannot be changed: delete the job and submit it again"
-_ALWAYS_THERE: Final = ("workers",)
-_OPTIONAL: Final = (
-    "gpu", "resources", "mode", "memory", "workload", "minWorkers", "distributed", "retryPolicy", "podFailurePolicy",
-    "onNoGPU", "managedBy",
-)  # fmt: skip
+_STAYS: Final = tuple(name for name, field in fields_of(GPUJobSpec).items() if field.stays)
 _INDEXES: Final = "array.indexes cannot be changed except the number behind %: delete the job and submit it again"
 _SWEEP: Final = "the parameters of a sweep cannot be changed: delete the job and submit it again"
 # Arrays and sweeps have fields that may change, so their rules compare only the others.
@@ -51,23 +51,23 @@ def _only_shrinks(limit: str) -> Rule:
 def add_to(spec: dict[str, Any]) -> None:
     """Put the rules into the schema of a GPUJob's spec, which has its other rules by now."""
     fields = spec["properties"]
-    for name in (*_OPTIONAL, *_ALWAYS_THERE):
+    for name in _STAYS:
         _add(fields[name], rule={"rule": "self == oldSelf", "message": f"{name} {_FIXED}"})
     _add(
         fields["cancel"], rule={"rule": "!oldSelf || self", "message": "cancel cannot be undone: submit the job again"}
     )
     _add(fields["array"], rule=_ARRAY)
     _add(fields["sweep"], rule=_PARAMETERS)
-    _add(spec, rule=_same_fields())
+    _add(spec, rule=_same_fields([name for name in _STAYS if "default" not in fields[name]]))
 
 
 def _add(schema: dict[str, Any], *, rule: Rule) -> None:
     schema["x-kubernetes-validations"] = [*schema.get("x-kubernetes-validations", ()), rule]
 
 
-def _same_fields() -> Rule:
+def _same_fields(optional: Sequence[str]) -> Rule:
     """No field that stays comes or goes. Which of gpu and resources is there follows from one of them."""
-    said = {name: f"{name} {_FIXED}" for name in _OPTIONAL[1:]} | {"array": _INDEXES, "sweep": _SWEEP}
+    said = {name: f"{name} {_FIXED}" for name in optional if name != "gpu"} | {"array": _INDEXES, "sweep": _SWEEP}
     same = {name: f"has(self.{name}) == has(oldSelf.{name})" for name in said}
     sentences = "".join(f"!({same[name]}) ? '{sentence}' : " for name, sentence in said.items())
     return {"rule": " && ".join(same.values()), "messageExpression": f"{sentences}''"}

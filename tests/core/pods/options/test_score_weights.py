@@ -12,7 +12,7 @@ from dovetail.engine.model.ranking import DEFAULT_RANKING, TERMS, Range, Ranking
 from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Weights
 from dovetail.gpu.request import RequestError
 from dovetail.pods.demand import ask_of_job, ask_of_pod
-from dovetail.pods.score_weights import check_job, check_pod, parse, spec_of, text_of, weights_in, weights_of
+from dovetail.pods.options.score_weights import check_job, check_pod, parse, spec_of, text_of, weights_in, weights_of
 from tests.core.builders import make_job, make_pod
 
 VISION = Ranking(

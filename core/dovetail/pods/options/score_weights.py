@@ -6,7 +6,8 @@ from typing import Final
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail.api.gpujob import POLICIES_BY_LETTERS, GPUJob, ScoreWeights
+from dovetail.api.gpujob import POLICIES_BY_LETTERS, GPUJob
+from dovetail.api.gpujob.spec import ScoreWeights
 from dovetail.engine.model.ranking import MAX_WEIGHT, TERMS, Ranking
 from dovetail.gpu.request import RequestError
 

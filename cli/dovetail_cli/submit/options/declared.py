@@ -35,10 +35,6 @@ MemoryStrategy = Annotated[
         help="Part of a shared GPU's memory that is promised: Conservative, Aggressive, Dynamic or a fraction.",
     ),
 ]
-Workload = Annotated[
-    str | None,
-    typer.Option("--workload", metavar="WORKLOAD", help="Training or Inference: how many of each share a GPU."),
-]
 CPUFallback = Annotated[
     bool | None,
     typer.Option(
@@ -117,10 +113,6 @@ Topology = Annotated[
         "--topology", metavar="RULES", help="Keep the workers together: required=rack, preferred=rack, group=4:nvlink."
     ),
 ]
-Restart = Annotated[
-    str | None,
-    typer.Option("--restart", metavar="WHAT", help="After a worker lost its node, restart the Gang or this Worker."),
-]
 NotifyEmail = Annotated[
     list[str] | None,
     typer.Option(
@@ -165,18 +157,6 @@ Upload = Annotated[
     typer.Option(
         "--upload/--no-upload", help="Whether this directory goes along to a cluster [as the profile says, else yes]."
     ),
-]
-Policy = Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="Spread, Pack or Balanced.")]
-ScoreWeights = Annotated[
-    str | None,
-    typer.Option(
-        "--score-weights",
-        metavar="TERM=WEIGHT,…",
-        help="Weights of utilization, memory, cpu and fragmentation when nodes are ranked, such as fragmentation=0.6.",
-    ),
-]
-Pool = Annotated[
-    str | None, typer.Option("--pool", metavar="NAME", help="Only nodes of this pool (label dovetail.dev/pool).")
 ]
 Export = Annotated[
     str | None,
