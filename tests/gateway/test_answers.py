@@ -4,7 +4,9 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,8 +19,9 @@ from dovetail.decoding import decode
 from dovetail.query.checkpoints import checkpoint
 from dovetail.query.dry_run import PreparedQueue, prepare
 from dovetail_gateway.access.identities import Identity
-from dovetail_gateway.access.visibility import EVERYTHING
+from dovetail_gateway.access.visibility import EVERYTHING, Visibility
 from dovetail_gateway.cluster.answers import _MOST_WAITING, Answers
+from tests.background import eventually
 from tests.extender.builders import make_gpunode
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_job
@@ -49,6 +52,9 @@ class Held:
         self.may_end = threading.Event()
         self.running = 0
         self.users: list[str] = []
+        self._may_look = threading.Event()
+        self._may_look.set()
+        self._looks_no_more = threading.Event()
         self._lock = threading.Lock()
 
     def dry_run_on(self, _queue: Any, *, job: Any, **_: Any) -> DryRun:
@@ -57,12 +63,25 @@ class Held:
             self.users.append(job.metadata.annotations["dovetail.dev/user"])
         try:
             while not self.may_end.is_set():
+                if not self._may_look.is_set():
+                    self._looks_no_more.set()
+                    self._may_look.wait()
                 checkpoint()
                 time.sleep(0)
             return STARTS
         finally:
             with self._lock:
                 self.running -= 1
+
+    @asynccontextmanager
+    async def stubborn(self) -> AsyncIterator[None]:
+        """The one that runs does not look whether it must end."""
+        self._may_look.clear()
+        await eventually(self._looks_no_more.is_set)
+        try:
+            yield
+        finally:
+            self._may_look.set()
 
     async def until(self, running: int) -> None:
         async with asyncio.timeout(20):
@@ -162,6 +181,129 @@ async def test_an_answer_knows_each_change_that_was_there_when_it_was_asked_for(
         await answers.dry_run(job, who=Identity(username="rita"), sees=EVERYTHING)
         assert seen[-1] == there
     assert seen == [0, 1, 2], "what has not changed is not prepared again"
+
+
+JOB = decode(json.dumps(make_job("asked", namespace="red") | {"spec": SPEC}), as_type=GPUJob)
+
+
+class Threads:
+    """Computations that begin when they are handed to a thread and end when the test says so."""
+
+    def __init__(self, answers: Answers, *, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun: list[str] = []
+        self.may_end = asyncio.Event()
+        monkeypatch.setattr(answers, "_in_thread", self._in_thread)
+
+    async def _in_thread(self, compute: Any, *, user: str) -> Any:
+        self.begun.append(user)
+        if user:
+            await self.may_end.wait()
+        return compute()
+
+
+async def turns(number: int = 50) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def test_two_users_never_compute_on_one_queue_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dry run tries changes on the queue and takes them back."""
+    cache = make_cache(Settings())
+    answers, queue = Answers(cache, now=lambda: NOW, release="dovetail-system"), prepare(cache.objects(), now=NOW)
+    threads = Threads(answers, monkeypatch=monkeypatch)
+    monkeypatch.setattr("dovetail_gateway.cluster.answers.prepare", lambda *_, **__: queue)
+    monkeypatch.setattr("dovetail_gateway.cluster.answers.dry_run_on", lambda *_, **__: STARTS)
+
+    async def ask_as(user: str) -> DryRun:
+        return await answers.dry_run(JOB, who=Identity(username=user), sees=EVERYTHING)
+
+    threads.may_end.set()
+    await ask_as("rita")
+    threads.begun.clear()
+    threads.may_end.clear()
+    asking = [asyncio.ensure_future(ask_as(user)) for user in ("rita", "rob")]
+    await turns()
+    assert threads.begun == ["rita"]
+    threads.may_end.set()
+    await asyncio.gather(*asking)
+    assert threads.begun == ["rita", "rob"]
+
+
+@pytest.mark.parametrize(("nodes", "cycles"), [(0, 2000), (1, 2000), (2, 1000), (3, 666)])
+async def test_the_more_nodes_the_fewer_cycles_an_estimate_simulates(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, cycles: int
+) -> None:
+    cache, asked = make_cache(Settings()), list[int]()
+    for at in range(nodes):
+        tell(cache, "gpunodes", "ADDED", versioned(make_gpunode(f"n-{at}"), at))
+    answers = Answers(cache, now=lambda: NOW, release="dovetail-system")
+
+    def computed(_queue: PreparedQueue, *, most_cycles: int, **_: Any) -> DryRun:
+        asked.append(most_cycles)
+        return STARTS
+
+    monkeypatch.setattr("dovetail_gateway.cluster.answers.dry_run_on", computed)
+    await answers.dry_run(JOB, who=Identity(username="rita"), sees=EVERYTHING)
+    assert asked == [cycles]
+
+
+async def test_what_an_answer_is_computed_from_is_taken_before_any_other_event(face: Face) -> None:
+    """In the event loop: an informer would change the objects while a thread copies them."""
+    taken, cache = list[threading.Thread](), face.made.cache
+    objects = cache.objects
+
+    def watched() -> ClusterObjects:
+        taken.append(threading.current_thread())
+        return objects()
+
+    cache.objects = watched  # type: ignore[method-assign]
+    for path in ("jobs/red/train/explain", "audit", "findings"):
+        assert (await face.get(f"/api/v3/{path}", token="red-token")).status == 200
+    assert (await ask(face, "red-token")).status == 200
+    assert taken == [threading.main_thread()] * 4
+
+
+async def test_who_leaves_twice_is_gone_only_once_its_thread_is(face: Face, held: Held) -> None:
+    answers, cache = face.made.answers, face.made.cache
+    job = cache.jobs["red/train"]
+    asking = asyncio.ensure_future(answers.dry_run(job, who=Identity(username="rita"), sees=EVERYTHING))
+    await held.until(1)
+    # One that does not look whether it must end.
+    async with held.stubborn():
+        for _ in range(3):
+            asking.cancel()
+            await turns()
+        assert (asking.done(), len(answers._queue)) == (False, 1)
+    await asyncio.wait({asking})
+    assert (asking.cancelled(), held.running, len(answers._queue)) == (True, 0, 0)
+
+
+async def test_findings_serve_for_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, judged = [NOW], list[str]()
+
+    def judge(picture: Any, **_: Any) -> list[Any]:
+        judged.append(picture.release)
+        return []
+
+    monkeypatch.setattr("dovetail_gateway.cluster.answers.nodes.judge", judge)
+    answers = Answers(make_cache(Settings()), now=lambda: now[0], release="gpu-system")
+    found = list[int]()
+    for seconds in (0, 9, 10, 19, 20):
+        now[0] = NOW + timedelta(seconds=seconds)
+        await answers.node_findings(who=Identity(username="rita"), sees=EVERYTHING)
+        found.append(len(judged))
+    assert (found, set(judged)) == ([1, 1, 2, 2, 3], {"gpu-system"})
+
+
+async def test_findings_of_those_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = list[Any]()
+    monkeypatch.setattr("dovetail_gateway.cluster.answers._MOST_FINDINGS", 2)
+    monkeypatch.setattr("dovetail_gateway.cluster.answers.nodes.judge", lambda *_, **__: judged.append(1) or [])
+    answers = Answers(make_cache(Settings()), now=lambda: NOW, release="dovetail-system")
+    seen = [Visibility(frozenset({name})) for name in "abc"]
+    for at in (0, 1, 2, 1, 2, 0):
+        await answers.node_findings(who=Identity(username="rita"), sees=seen[at])
+    assert (len(judged), list(answers._findings)) == (4, [seen[2], seen[0]])
 
 
 def versioned(subject: dict[str, Any], version: int) -> dict[str, Any]:

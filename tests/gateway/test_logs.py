@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 
+from dovetail_gateway.access.reviews import USER_REVIEWS
 from dovetail_gateway.app import Options
 from dovetail_gateway.routing.open_streams import MOST_STREAMS, Times
 from tests.gateway.api_server import GatewayApiServer
@@ -102,14 +103,20 @@ async def test_what_the_kubelet_refuses_comes_with_its_sentence(api: GatewayApiS
     assert (found.status, "waiting to start" in found.json["detail"]) == (400, True)
 
 
-async def test_a_followed_log_breaks_off_when_the_right_ends(api: GatewayApiServer) -> None:
+@pytest.mark.parametrize("rights", ["end", "cannot be reviewed"])
+async def test_a_followed_log_breaks_off_when_the_right_ends(api: GatewayApiServer, rights: str) -> None:
+    """Once its text has begun, nothing else can follow: a sentence would be taken for a line of the worker."""
     async with (
         asyncio.timeout(20),
         serving(api, options=REVIEWED_OFTEN) as face,
         face.session.get(f"{face.url}{LOGS}?follow=true", headers=RED) as response,
     ):
         await response.content.readline()
-        api.users["red-token"].verbs["red"] = {"list"}
+        if rights == "end":
+            api.users["red-token"].verbs["red"] = {"list"}
+        else:
+            for _ in range(2 * USER_REVIEWS.burst):
+                face.made.reviews._budgets.spend("rita")
         with pytest.raises(aiohttp.ClientError):
             await response.content.read()
 

@@ -21,6 +21,7 @@ from dovetail_gateway.app import Options
 from dovetail_gateway.routing.open_streams import MOST_STREAMS, Times
 from dovetail_gateway.stream.events import EventStreams
 from dovetail_gateway.stream.feed import _MOST_KEPT, Change, EncodedDeltas, Feed
+from tests.background import eventually
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.served import Face, serving
@@ -211,10 +212,15 @@ async def test_a_user_has_a_number_of_streams_whatever_number_of_tokens_it_has(
     assert (found.status, found.json["reason"]) == (429, "TooManyStreams")
 
 
-async def test_a_stop_says_goodbye(face: Face) -> None:
-    async with stream(face, token="red-token") as reader:
-        await face.made.application.shutdown()
-        assert (await reader.until("bye")).data == {"why": "the gateway stops"}
+async def test_a_stop_says_goodbye(api: GatewayApiServer) -> None:
+    """At once: no sign of life and no review is due before the reader's patience ends."""
+    options = Options(rates=None, stream_times=Times(heartbeat_seconds=3600, review_seconds=3600))
+    async with serving(api, options=options) as face:
+        since = await start(face, "red-token")
+        async with stream(face, token="red-token", since=since) as reader:
+            await eventually(lambda: bool(face.made.feed._next._waiters))  # type: ignore[attr-defined]
+            await face.made.application.shutdown()
+            assert (await reader.until("bye")).data == {"why": "the gateway stops"}
 
 
 async def test_a_change_is_encoded_once_for_all_who_see_the_same(api: GatewayApiServer, face: Face) -> None:

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from dovetail.kube.errors import KubeError
 from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.access.fair_queue import CrowdedError
 from dovetail_gateway.access.identities import Identity
 from dovetail_gateway.metrics import Metrics
 from dovetail_gateway.routing.problems import RequestFailedError
@@ -85,5 +86,6 @@ class OpenStreams:
 async def _holds(may: Callable[[], Awaitable[bool]]) -> bool:
     try:
         return await may()
-    except KubeError:
+    except (KubeError, CrowdedError):
+        # What cannot be reviewed is not permitted; once an answer has begun, no other one can follow.
         return False

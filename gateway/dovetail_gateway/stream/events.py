@@ -15,6 +15,7 @@ from aiohttp import web
 
 from dovetail.kube.errors import KubeError
 from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.access.fair_queue import CrowdedError
 from dovetail_gateway.access.reviews import Act, Reviews
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
@@ -109,7 +110,7 @@ class _Stream:
         try:
             sees = await self._events.cache.seen_by(self._caller, oldest=self._open.times.review_seconds)
             permitted = await self._events.may_watch(self._caller, sees=sees)
-        except KubeError as error:
+        except (KubeError, CrowdedError) as error:
             return f"your rights cannot be reviewed: {error}"
         if not permitted:
             return "you may not watch gpujobs.dovetail.dev any more"
