@@ -54,3 +54,29 @@ async def test_an_operator_that_does_not_answer_is_named(api: GatewayApiServer) 
     async with serving(api, options=Options(rates=None, history_seconds=0.01)) as face:
         found = await face.get(HISTORY, token="red-token")
     assert (found.status, "is dovetail-operator running?" in found.json["detail"]) == (504, True)
+
+
+SINCE, UNTIL = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("query", "asked"),
+    [
+        ("", {"limit": 100}),
+        (f"since={SINCE}", {"since": SINCE}),
+        (f"until={UNTIL}", {"until": UNTIL}),
+        ("user=rita", {"users": ["rita"]}),
+        ("name=train", {"names": ["train"]}),
+        ("project=vision", {"projects": ["vision"]}),
+        ("number=7", {"numbers": [7]}),
+        ("phase=TimedOut", {"phases": ["TimedOut"]}),
+        ("limit=3&cursor=2026%20uid", {"limit": 3, "after": "2026 uid"}),
+    ],
+)
+async def test_each_filter_is_asked_for_and_nothing_else(
+    api: GatewayApiServer, face: Face, query: str, asked: dict[str, object]
+) -> None:
+    assert (await face.get(f"{HISTORY}&{query}", token="red-token")).status == 200
+    [question] = api.questions
+    said = {field: value for field, value in question.items() if value not in (None, [], "")}
+    assert said == {"limit": 100} | asked

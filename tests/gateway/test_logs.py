@@ -139,3 +139,27 @@ async def test_a_stopping_gateway_ends_a_followed_log(api: GatewayApiServer) -> 
             await face.made.application.shutdown()
             with pytest.raises(aiohttp.ClientError):
                 await response.content.read()
+
+
+def put_workers(api: GatewayApiServer, job: str, *, workers: int, pods: list[int]) -> None:
+    api.put("gpujobs", make_job(job, namespace="red", number=2, workers=workers))
+    for worker in pods:
+        pod = make_bound_pod(f"{job}-{worker}", namespace="red", job=job, number=2, device="a-3")
+        pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = str(worker)
+        api.put("pods", pod)
+
+
+async def test_several_workers_are_counted_from_the_one_that_is_named(api: GatewayApiServer, face: Face) -> None:
+    put_workers(api, "five", workers=5, pods=[0, 1, 2, 3, 4])
+    await face.until_like(api)
+    for query, workers in (("worker=2&workers=2", [2, 3]), ("worker=3&workers=9", [3, 4]), ("workers=3", [0, 1, 2])):
+        found = await face.get(f"/api/v3/jobs/red/five/logs?{query}", token="red-token")
+        assert sorted(found.text.splitlines()) == [f"{each}│ lines of five-{each}" for each in workers]
+
+
+async def test_of_several_workers_with_one_pod_its_refusal_is_the_answer(api: GatewayApiServer, face: Face) -> None:
+    put_workers(api, "two", workers=2, pods=[0])
+    await face.until_like(api)
+    api.log_refusal = (400, "container is waiting to start")
+    found = await face.get("/api/v3/jobs/red/two/logs?workers=2", token="red-token")
+    assert (found.status, found.json["detail"]) == (400, "container is waiting to start")

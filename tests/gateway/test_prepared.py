@@ -45,6 +45,8 @@ class Cluster:
         self.made: list[Audience] = []
         self.users: list[str] = []
         self.jobs = 0
+        # How long a preparation takes by the clock.
+        self.lasts = 0.0
         self.may_end = asyncio.Event()
         self.may_end.set()
         self.queues = PreparedQueues(
@@ -62,6 +64,7 @@ class Cluster:
         self.users.append(user)
         version, fails = self.version, self.took < 0
         await self.may_end.wait()
+        self.seconds += self.lasts
         if fails:
             raise ValueError("it cannot be prepared")
         queue = replace(NOTHING, jobs=dict.fromkeys(map(str, range(self.jobs)), JOB))
@@ -217,3 +220,35 @@ async def test_an_error_does_not_end_what_keeps_one_ready(cluster: Cluster) -> N
     cluster.took = COSTLY
     assert await cluster.version_for() == 1
     keeping.cancel()
+
+
+async def test_a_queue_is_as_old_as_the_cluster_of_which_it_was_made(cluster: Cluster) -> None:
+    """A preparation takes seconds, in which the cluster goes on."""
+    cluster.lasts = OLDEST_SECONDS - 5
+    await cluster.version_for()
+    cluster.version, cluster.lasts, cluster.seconds = 2, 0.0, cluster.seconds + 4
+    assert await cluster.version_for() == 1
+    cluster.version, cluster.seconds = 3, cluster.seconds + OLDEST_SECONDS + 1
+    cluster.lasts = OLDEST_SECONDS + 1
+    assert await cluster.version_for() == 3, "who waited for it gets it"
+    cluster.version, cluster.lasts = 4, 0.0
+    assert await cluster.version_for() == 4, "and no one after"
+
+
+async def test_two_queues_are_prepared_one_after_the_other(cluster: Cluster) -> None:
+    cluster.may_end.clear()
+    asking = [asyncio.ensure_future(cluster.version_for(limited(name))) for name in ("rita", "rob")]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert [each.user for each in cluster.made] == ["rita"]
+    cluster.may_end.set()
+    await asyncio.gather(*asking)
+    assert [each.user for each in cluster.made] == ["rita", "rob"]
+
+
+async def test_for_those_who_see_everything_the_user_of_the_job_makes_no_difference() -> None:
+    some = Visibility(frozenset({"blue"}))
+    assert Audience.of_job(JOB, sees=EVERYTHING, user="rita") == ADMIN
+    found = Audience.of_job(JOB, sees=some, user="rita")
+    assert (found.sees.namespaces, found.user) == ({"red", "blue"}, "rita"), "the job's own namespace is not hidden"
+    assert Audience.of_job(JOB, sees=some, user=None).user == ""

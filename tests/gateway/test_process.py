@@ -1,4 +1,4 @@
-"""`dovetail-gateway` as a program: what its options say, when it is ready, and that its parts run until it is stopped."""
+"""`dovetail-gateway` as a program: what its options say, when it is ready, and that each part runs until its end."""
 
 import asyncio
 import ipaddress

@@ -393,3 +393,28 @@ async def test_the_page_has_a_policy_that_lets_nothing_else_in(face: Face) -> No
         policy = said.headers["Content-Security-Policy"]
         assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= set(policy.split("; "))
         assert "unsafe" not in policy
+
+
+async def test_the_addresses_of_one_ipv6_network_have_the_places_of_one(
+    api: GatewayApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail_gateway.access.sessions.BOUNDS", Bounds(all=10, address=1))
+    options = Options(rates=None, proxies=(ipaddress.ip_network("127.0.0.1/32"),))
+    async with serving(api, options=options) as face:
+        found = [
+            (await sign_in(face, headers={**PAGE, "X-Forwarded-For": client}, token=token)).status
+            for client, token in (
+                ("2001:db8::1", "red-token"),
+                ("2001:db8::2", "reader-token"),
+                ("2001:db8:0:1::2", "reader-token"),
+            )
+        ]
+    assert found == [200, 429, 200]
+
+
+async def test_a_session_that_is_opened_takes_the_place_of_the_one_that_the_browser_has(face: Face) -> None:
+    first = await cookie_of(face, token="red-token")
+    opened = await sign_in(face, headers={**PAGE, **first}, token="admin-token")
+    assert (await face.get("/api/v3/me", headers={**PAGE, "Cookie": cookie_in(opened)})).json["username"] == "admin"
+    assert (await face.get("/api/v3/me", headers={**PAGE, **first})).status == 401
+    assert len(face.made.sessions._sessions) == 1

@@ -353,3 +353,68 @@ def test_options_that_do_not_fit_are_one_sentence(word: str, words: str) -> None
     with pytest.raises(ConfigError) as caught:
         parsed(*GOOD, word)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("secret", "methods", "header", "form"),
+    [
+        ("s:ecret", None, "Basic " + base64.b64encode(b"web:s%3Aecret").decode(), {}),
+        ("s:ecret", ["client_secret_post", "client_secret_basic"], "Basic d2ViOnMlM0FlY3JldA==", {}),
+        ("s:ecret", ["client_secret_post"], "", {"client_id": CLIENT, "client_secret": "s:ecret"}),
+        ("", None, "", {"client_id": CLIENT}),
+    ],
+    ids=["by default", "either", "in the form", "a public client"],
+)
+async def test_the_client_says_who_it_is_in_the_way_that_the_provider_takes(
+    door: Door, secret: str, methods: list[str] | None, header: str, form: dict[str, str]
+) -> None:
+    """With the code, and with each refresh token."""
+    assert door.face.made.logins is not None
+    asked = door.face.made.logins.provider
+    asked.options = replace(asked.options, client_secret=secret)
+    if methods is not None:
+        door.provider.metadata = {"token_endpoint_auth_methods_supported": methods}
+    door.provider.lifetime = 0.0
+    assert (await door.sign_in()).status == 200
+    await door.ask("GET", "/api/v3/me")
+    assert [each["grant_type"] for each in door.provider.forms] == ["authorization_code", "refresh_token"]
+    assert door.provider.headers == [header] * 2
+    for sent in door.provider.forms:
+        assert {name: value for name, value in sent.items() if name.startswith("client_")} == form
+
+
+async def test_a_refresh_token_that_is_not_replaced_goes_on_to_be_used(door: Door) -> None:
+    door.provider.lifetime = 0.0
+    await door.sign_in()
+    door.provider.refreshes = False
+    for _ in range(2):
+        await door.ask("GET", "/api/v3/me")
+    assert [each.get("refresh_token") for each in door.provider.forms] == [None, "refresh-1", "refresh-1"]
+
+
+async def test_a_provider_that_comes_back_is_asked_again_at_the_next_sign_in(door: Door) -> None:
+    door.provider.metadata = {"authorization_endpoint": None}
+    assert (await door.begin()).status == 502
+    door.provider.metadata = {}
+    assert (await door.begin()).status == 200
+
+
+async def test_a_first_sign_in_that_hangs_up_leaves_the_answer_to_the_others(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert door.face.made.logins is not None
+    asked, answers = door.face.made.logins.provider, asyncio.Event()
+    read = asked._read_metadata
+
+    async def slowly() -> Any:
+        await answers.wait()
+        return await read()
+
+    monkeypatch.setattr(asked, "_read_metadata", slowly)
+    first, second = (asyncio.ensure_future(asked._fresh()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    answers.set()
+    assert (await second).issuer == door.provider.issuer
+    assert (first.cancelled(), door.provider.discoveries, asked._reading) == (True, 1, None)

@@ -1,16 +1,21 @@
 """v2 over a real port: devices by their numbers over the cluster, and tasks as GPUJobs of the caller."""
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from dovetail.api.gpujob import GPUJob, Phase
 from dovetail.config.errors import ConfigError
+from dovetail.decoding import decode
 from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.app import Options
 from dovetail_gateway.routing.problems import RequestFailedError
+from dovetail_gateway.v2.devices import devices_of
+from dovetail_gateway.v2.tasks import task_of
 from dovetail_gateway.v2.templates import TemplateFile, Templates
 from tests.extender.builders import make_gpunode
 from tests.gateway.api_server import GatewayApiServer
@@ -527,3 +532,39 @@ def test_a_command_that_places_fields_gets_no_others_as_arguments(tmp_path: Path
 def test_a_request_without_a_field_that_the_command_places_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestFailedError, match="field lr is missing: the command of a training task uses it"):
         placed(tmp_path).spec("training", device="cuda", fields={"train_path": "a"})
+
+
+STATES = {
+    "": "pending",
+    "Queued": "pending",
+    "Held": "pending",
+    "Starting": "pending",
+    "Suspended": "pending",
+    "Preempted": "pending",
+    "Running": "running",
+    "Succeeded": "completed",
+    "Failed": "failed",
+    "TimedOut": "failed",
+    "Cancelled": "cancelled",
+}
+
+
+def test_each_phase_has_its_state_and_a_task_that_is_cancelled_waits_no_more() -> None:
+    assert STATES.keys() - {""} == set(get_args(Phase))
+    nothing = devices_of([], indexes={})
+    for phase, state in STATES.items():
+        for cancel in (False, True):
+            status = {"phase": phase} if phase else {"message": ""}
+            made = task("t1") | {"status": status}
+            made["spec"] = made["spec"] | {"cancel": cancel}
+            found = task_of(decode(json.dumps(made), as_type=GPUJob), devices=nothing)
+            assert found is not None
+            assert found.status == ("cancelled" if cancel and state == "pending" else state), (phase, cancel)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Cancelled", "TimedOut"])
+async def test_a_cancel_of_what_has_ended_writes_nothing(two: GatewayApiServer, red: Face, phase: str) -> None:
+    two.put("gpujobs", task("t1") | {"status": {"phase": phase}})
+    found = await red.ask("POST", f"{ROOT}/tasks/t1/cancel", token="red-token")
+    assert (found.status, found.json["status"]) == (200, STATES[phase])
+    assert [request for request in two.requests if request[1] == "patch"] == []
