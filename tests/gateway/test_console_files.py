@@ -1,13 +1,16 @@
 """The console's files: served by name and hash, within the budget of bytes."""
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
 from dovetail_gateway.console import build
 from dovetail_gateway.console.serve import Files
+from dovetail_gateway.routing.problems import RequestFailedError
 
 BUDGET_BYTES = 120 << 10
 
@@ -26,6 +29,60 @@ async def test_hashed_files_are_kept_and_the_page_is_asked_for_again(tmp_path: P
     assert await fetched(tmp_path, "/console/queue") == (200, "no-cache")
     status, kept = await fetched(tmp_path, "/console/assets/index-1a2b.js")
     assert (status, "immutable" in kept) == (200, True)
+
+
+FILES = {
+    "index.html": "<!doctype html>",
+    "assets/index-1a2b.js": "let a = 1;" * 500,
+    "assets/index-1a2b.css": "a{}",
+    "assets/face-3c.woff2": "font",
+}
+
+
+async def test_each_file_has_its_type_and_nothing_else_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "assets").mkdir()
+    found = dict[str, tuple[int, str, str]]()
+    app, built = web.Application(), list[Path]()
+    app.middlewares.append(_problems)
+    Files(lambda: built[0] if built else None).add_to(app)
+    async with TestServer(app) as server, ClientSession() as session:
+
+        async def ask(path: str) -> tuple[int, str, str]:
+            async with session.get(server.make_url(path), allow_redirects=False) as answer:
+                text = await answer.text()
+                return answer.status, answer.headers.get("Location") or answer.headers["Content-Type"], text
+
+        assert (await ask("/console/"))[0] == 503, "it is not built"
+        for name, text in FILES.items():
+            (tmp_path / name).write_text(text)
+        built.append(tmp_path)
+        for path in (
+            "/",
+            "/console",
+            "/console/",
+            "/console/jobs/red/train",
+            "/console/assets/none.js",
+            *(f"/console/{name}" for name in FILES),
+        ):
+            found[path] = await ask(path)
+        built.clear()
+        assert (await ask("/console/"))[0] == 200, "the files are read once"
+    html, script = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
+    page = FILES["index.html"]
+    assert found["/"][:2] == found["/console"][:2] == (302, "/console/")
+    assert found["/console/"] == found["/console/jobs/red/train"] == found["/console/index.html"] == (200, html, page)
+    assert found["/console/assets/none.js"][0] == 404
+    assert found["/console/assets/index-1a2b.js"] == (200, script, FILES["assets/index-1a2b.js"])
+    assert found["/console/assets/index-1a2b.css"] == (200, "text/css; charset=utf-8", "a{}")
+    assert found["/console/assets/face-3c.woff2"] == (200, "font/woff2", "font")
+
+
+@web.middleware
+async def _problems(request: web.Request, handler: Callable[[web.Request], Any]) -> Any:
+    try:
+        return await handler(request)
+    except RequestFailedError as error:
+        return web.Response(status=error.status, text=error.message)
 
 
 def test_script_and_style_stay_within_the_budget() -> None:
