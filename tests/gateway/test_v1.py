@@ -1,6 +1,7 @@
 """v1 over a real port: each call field for field, and what becomes of an allocation that gets no place."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from dovetail.answers.inventory import NodeUse, take
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import LOST, GPUNode
+from dovetail.config.settings import Settings
 from dovetail.decoding import convert
 from dovetail.gpu.models import nominal_gb
 from dovetail_gateway.access.legacy_account import Account
@@ -16,11 +18,12 @@ from dovetail_gateway.app import Options
 from dovetail_gateway.v1.allocations import suggestion
 from dovetail_gateway.v1.request import NoSuchGPU, reservation
 from dovetail_gateway.v1.setup import pytorch, tensorflow
-from dovetail_gateway.v1.status import node_data, node_row
+from dovetail_gateway.v1.status import StatusCalls, node_data, node_row
 from dovetail_gateway.v1.types import Wanted
 from tests.extender.builders import make_gpunode, make_node
 from tests.gateway.api_server import GatewayApiServer
-from tests.gateway.served import Face, serving
+from tests.gateway.served import NOW, Face, serving
+from tests.gateway.test_cluster_machine import make_cache, tell
 
 ROOT = "/api/v1/gpu"
 RED = Options(rates=None, allocation_namespace="red")
@@ -415,3 +418,18 @@ def test_tensorflow_of_one_gpu_has_no_strategy_and_a_precision_policy() -> None:
     found = tensorflow(Wanted(mixed_precision=True))
     assert (found.precision, found.distribution.enabled, found.memory_limit_mib) == ("mixed_float16", False, None)
     assert tensorflow(Wanted(gpu_count=2, distributed_training=True)).distribution.strategy == "MirroredStrategy"
+
+
+async def test_the_rows_of_nodes_that_are_gone_are_kept_no_more() -> None:
+    """An autoscaler gives each node a name of its own."""
+    cache = make_cache(Settings())
+    calls = StatusCalls(cache, now=lambda: NOW)
+    for at in range(3):
+        gpunode = make_gpunode(f"n-{at}", gpus=1)
+        gpunode["metadata"]["resourceVersion"] = str(2 * at + 1)
+        tell(cache, "gpunodes", "ADDED", gpunode)
+        answer = await calls.get_status(None)  # type: ignore[arg-type]
+        assert json.loads(answer.encoded or b"")["total_nodes"] == 1
+        assert list(calls._rows) == [f"n-{at}"]
+        gpunode["metadata"]["resourceVersion"] = str(2 * at + 2)
+        tell(cache, "gpunodes", "DELETED", gpunode)

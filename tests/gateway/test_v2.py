@@ -568,3 +568,19 @@ async def test_a_cancel_of_what_has_ended_writes_nothing(two: GatewayApiServer, 
     found = await red.ask("POST", f"{ROOT}/tasks/t1/cancel", token="red-token")
     assert (found.status, found.json["status"]) == (200, STATES[phase])
     assert [request for request in two.requests if request[1] == "patch"] == []
+
+
+@pytest.mark.parametrize(
+    ("versions", "newest"),
+    [(["12.9", "12.10"], "12.10"), (["9.2", "12.4.1"], "12.4.1"), (["", "12.4"], "12.4"), (["", ""], None)],
+)
+async def test_the_newest_cuda_of_the_cluster_is_compared_by_its_numbers(
+    two: GatewayApiServer, versions: list[str], newest: str | None
+) -> None:
+    for name, version in zip(("a", "b"), versions, strict=True):
+        node = make_gpunode(name, gpus=1)
+        node["status"]["runtimeVersion"] = version
+        two.put("gpunodes", node)
+    async with serving(two, options=RED) as face:
+        found = (await face.get(f"{ROOT}/resources/gpu", token="red-token")).json
+    assert found["cuda_version"] == newest

@@ -82,6 +82,8 @@ class StatusCalls:
     def _status(self) -> Status:
         nodes = self._cache.node_uses()
         rows = list(map(self._row, nodes))
+        # The rows of nodes that are gone would stay.
+        self._rows = {node.name: self._rows[node.name] for node in nodes}
         return Status(
             utilization=_utilization(nodes),
             available_nodes=[row for row in rows if row.available_gpus],

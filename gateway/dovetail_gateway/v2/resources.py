@@ -8,6 +8,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, TenantLimits
 from dovetail.api.resources import GPUNODES
 from dovetail.config.settings import Settings
+from dovetail.gpu import cuda
 from dovetail_gateway.access.callers import Clients
 from dovetail_gateway.access.reviews import Act, Reviews
 from dovetail_gateway.access.visibility import Visibility
@@ -64,7 +65,7 @@ class ResourceCalls:
             value=GPUs(
                 available=any(each.use.takes_work for each in devices),
                 count=len(devices),
-                cuda_version=max(versions, default="") or None,
+                cuda_version=max(versions, default="", key=_order) or None,
                 pytorch_version=None,
                 devices=[device_row(each, tasks=usage.get(each.at, _NONE)) for each in devices],
             )
@@ -157,6 +158,11 @@ def device_row(each: NumberedDevice, *, tasks: Counts) -> DeviceRow:
         message=each.use.reason,
         current_tasks=tasks,
     )
+
+
+def _order(version: str) -> cuda.CudaVersion:
+    """What a text of a version is compared by: 12.10 is newer than 12.9."""
+    return cuda.parse(version) or cuda.CudaVersion(0, 0)
 
 
 def _gib(mib: int) -> float:
