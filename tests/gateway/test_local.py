@@ -20,6 +20,7 @@ from dovetail_cli import consoles
 from dovetail_cli.ui.errors import CommandError, NoConnectionError
 from dovetail_gateway import local
 from dovetail_gateway.access.codes import CODE_SECONDS
+from dovetail_gateway.app import Options, gateway
 from dovetail_gateway.routing.browser import CONSOLE_HEADER
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.served import Face
@@ -195,3 +196,19 @@ def test_a_browser_that_cannot_be_led_is_one_sentence_and_the_code_is_shown(
     said = capsys.readouterr()
     assert said.out == "Console: http://x/console/\nCode:    7KXQ2-M4TPD\n"
     assert "dovetail: no browser is opened: " in said.err
+
+
+@pytest.mark.parametrize("listed", [True, False])
+async def test_a_cluster_that_is_not_listed_after_a_while_is_told_with_what_is_missing(
+    api: GatewayApiServer, listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = list[str]()
+    async with gateway(api.connection, settings=Settings(), options=Options()) as made:
+        if listed:
+            monkeypatch.setattr(made.cache, "complete", lambda: asyncio.sleep(0))
+        else:
+            monkeypatch.setattr(local, "_PATIENCE_SECONDS", 0.001)
+        await local._watch(made, delayed=said.append)
+        obstacle = made.cache.obstacle
+    assert said == ([] if listed else [obstacle])
+    assert "not listed yet: nodes" in obstacle

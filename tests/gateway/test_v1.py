@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail.answers.inventory import NodeUse, take
@@ -19,7 +20,7 @@ from dovetail_gateway.v1.allocations import suggestion
 from dovetail_gateway.v1.request import NoSuchGPU, reservation
 from dovetail_gateway.v1.setup import pytorch, tensorflow
 from dovetail_gateway.v1.status import StatusCalls, node_data, node_row
-from dovetail_gateway.v1.types import Wanted
+from dovetail_gateway.v1.types import AllocatedDevice, Wanted
 from tests.extender.builders import make_gpunode, make_node
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.served import NOW, Face, serving
@@ -433,3 +434,148 @@ async def test_the_rows_of_nodes_that_are_gone_are_kept_no_more() -> None:
         assert list(calls._rows) == [f"n-{at}"]
         gpunode["metadata"]["resourceVersion"] = str(2 * at + 2)
         tell(cache, "gpunodes", "DELETED", gpunode)
+
+
+def device(node: str, index: int, *, mib: int = 32768) -> AllocatedDevice:
+    return AllocatedDevice(node=node, index=index, uuid=f"{node}-{index}", gpu_type="V100", memory_mib=mib)
+
+
+def spread(**fields: Any) -> dict[str, Any]:
+    one = {"enabled": False, "strategy": "none", "world_size": 1, "nodes": [], "processes_per_node": 1}
+    return one | {"master_address": "127.0.0.1", "master_port": 29500, "backend": ""} | fields
+
+
+SETUPS: list[tuple[Any, dict[str, Any], list[AllocatedDevice], dict[str, Any]]] = [
+    (
+        pytorch,
+        {},
+        [],
+        {"framework": "pytorch", "visible_devices": "0", "precision": "float32", "distribution": spread()}
+        | {"environment": {"CUDA_VISIBLE_DEVICES": "0"}, "memory_limit_mib": None},
+    ),
+    (
+        pytorch,
+        {"distributed_training": True, "gpu_memory_fraction": 0.5},
+        [device("b", 1), device("b", 0, mib=16384), device("a", 3), device("a", 2)],
+        {"framework": "pytorch", "visible_devices": "b-1,b-0", "precision": "float32", "memory_limit_mib": 8192}
+        | {
+            "distribution": spread(
+                enabled=True,
+                strategy="ddp",
+                world_size=4,
+                nodes=["b", "a"],
+                processes_per_node=2,
+                master_address="b",
+                backend="nccl",
+            ),
+            "environment": {
+                "CUDA_VISIBLE_DEVICES": "b-1,b-0",
+                "MASTER_ADDR": "b",
+                "MASTER_PORT": "29500",
+                "WORLD_SIZE": "4",
+            },
+        },
+    ),
+    (
+        tensorflow,
+        {"gpu_count": 2, "gpu_type": "V100", "gpu_memory_fraction": 0.25, "mixed_precision": True},
+        [],
+        {"framework": "tensorflow", "visible_devices": "0,1", "precision": "mixed_float16", "memory_limit_mib": 8192}
+        | {
+            "distribution": spread(world_size=2, processes_per_node=2),
+            "environment": {"CUDA_VISIBLE_DEVICES": "0,1", "TF_FORCE_GPU_ALLOW_GROWTH": "true"},
+        },
+    ),
+    (
+        tensorflow,
+        {"distributed_training": True, "memory_gb": 1.5},
+        [device("a", 0), device("a", 1)],
+        {"framework": "tensorflow", "visible_devices": "a-0,a-1", "precision": "float32", "memory_limit_mib": 32768}
+        | {
+            "distribution": spread(
+                enabled=True,
+                strategy="MirroredStrategy",
+                world_size=2,
+                nodes=["a"],
+                processes_per_node=2,
+                master_address="a",
+                backend="nccl",
+            ),
+            "environment": {"CUDA_VISIBLE_DEVICES": "a-0,a-1", "TF_FORCE_GPU_ALLOW_GROWTH": "true"},
+        },
+    ),
+    (
+        tensorflow,
+        {"distributed_training": True, "memory_gb": 1.5},
+        [],
+        {"framework": "tensorflow", "visible_devices": "0", "precision": "float32", "memory_limit_mib": 1536}
+        | {
+            "distribution": spread(),
+            "environment": {"CUDA_VISIBLE_DEVICES": "0", "TF_FORCE_GPU_ALLOW_GROWTH": "true"},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("of", "wanted", "devices", "setup"), SETUPS)
+def test_the_settings_of_a_framework_field_for_field(
+    of: Any, wanted: dict[str, Any], devices: list[AllocatedDevice], setup: dict[str, Any]
+) -> None:
+    found = of(Wanted(**wanted), devices=devices)
+    asked = {"memory_fraction": wanted.get("gpu_memory_fraction"), "mixed_precision": "mixed_precision" in wanted}
+    assert msgspec.to_builtins(found) == {"success": True} | asked | setup
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ({"phase": "Failed", "message": "it failed"}, "Resources"),
+        ({"phase": "Cancelled", "message": "it failed"}, "Resources"),
+        ({"phase": "TimedOut", "message": "it failed"}, "Resources"),
+        ({"phase": "Queued", "reason": "Invalid", "message": "it failed"}, "Invalid"),
+    ],
+)
+async def test_an_allocation_that_ends_otherwise_is_refused_without_a_wait(
+    api: GatewayApiServer, status: dict[str, str], reason: str
+) -> None:
+    async with serving(api, options=RED, wait_seconds=3600) as face:
+        asking = asyncio.create_task(face.ask("POST", f"{ROOT}/allocate", token="red-token", json={"gpu_count": 1}))
+        name = await _reserved(api)
+        job = api.objects["gpujobs"][f"red/{name}"]
+        # A worker runs before the operator has written which devices it has.
+        for each in ({"phase": "Queued", "reason": "Resources"}, {"phase": "Running"}, status):
+            job["status"] = each
+            api.put("gpujobs", job)
+        found = await asking
+    assert (found.status, found.json["reason"], found.json["message"]) == (409, reason, "it failed")
+    assert f"red/{name}" not in api.objects["gpujobs"]
+
+
+async def test_an_allocation_field_for_field(api: GatewayApiServer, red: Face) -> None:
+    asked = {"gpu_count": 2, "mixed_precision": True, "gpu_memory_fraction": 0.5}
+    asking = asyncio.create_task(red.ask("POST", f"{ROOT}/allocate", token="red-token", json=asked))
+    name = await _reserved(api)
+    # A device that its agent does not report any more.
+    api.run(f"red/{name}", devices=[held("b", 3), held("gone", 0, memoryMiB=16384)])
+    found = await asking
+    assert found.json == {
+        "success": True,
+        "node_name": "b",
+        "allocation_id": name,
+        "gpu_config": {
+            "gpu_count": 2,
+            "gpu_type": "V100",
+            "memory_gb": 16.0,
+            "nodes": ["b", "gone"],
+            "devices": [
+                {"node": "b", "index": 3, "uuid": "b-3", "gpu_type": "V100", "memory_mib": 32217},
+                {"node": "gone", "index": 0, "uuid": "gone-0", "gpu_type": "", "memory_mib": 16384},
+            ],
+            "visible_devices": "3",
+            "distributed_training": False,
+            "mixed_precision": True,
+            "gpu_memory_fraction": 0.5,
+            "namespace": "red",
+            "expires_at": "2100-01-01T00:00:00Z",
+        },
+    }

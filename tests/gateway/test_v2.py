@@ -8,16 +8,20 @@ from typing import Any, get_args
 
 import pytest
 
+from dovetail.answers.inventory import take
+from dovetail.api.builtin import Node
 from dovetail.api.gpujob import GPUJob, Phase
+from dovetail.api.gpunode import GPUNode
 from dovetail.config.errors import ConfigError
 from dovetail.decoding import decode
+from dovetail.gpu.device_indexes import NodeDevice
 from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.app import Options
 from dovetail_gateway.routing.problems import RequestFailedError
-from dovetail_gateway.v2.devices import devices_of
+from dovetail_gateway.v2.devices import Devices, devices_of
 from dovetail_gateway.v2.tasks import task_of
 from dovetail_gateway.v2.templates import TemplateFile, Templates
-from tests.extender.builders import make_gpunode
+from tests.extender.builders import make_gpunode, make_node
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.served import TASKS, Face, Reply, serving
@@ -584,3 +588,117 @@ async def test_the_newest_cuda_of_the_cluster_is_compared_by_its_numbers(
     async with serving(two, options=RED) as face:
         found = (await face.get(f"{ROOT}/resources/gpu", token="red-token")).json
     assert found["cuda_version"] == newest
+
+
+GPU_SPEC = """
+training:
+  resources: {share: 0.5, memory: 4Gi}
+  mode: Fractional
+  workload: Training
+  onNoGPU: RunOnCPU
+  onNoGPUAfterSeconds: 5
+  policy: Pack
+  priority: 7
+  template:
+    spec:
+      containers:
+        - {name: task, args: [train.py], env: [{name: TASK_MODEL, value: mine}]}
+"""
+
+
+def templates(tmp_path: Path, text: str) -> Templates:
+    (tmp_path / "templates.yaml").write_text(text, encoding="utf-8")
+    return TemplateFile(tmp_path / "templates.yaml").read()
+
+
+def test_a_template_says_what_a_task_does_and_the_request_adds_to_it(tmp_path: Path) -> None:
+    made = templates(tmp_path, GPU_SPEC)
+    fields = {"model": "yolo", "flag": True, "layers": [1, 2], "more.of-it": 0.5}
+    for _ in range(2):
+        spec = made.spec("training", device="a/cuda:0", fields=fields)
+        container = spec["template"]["spec"]["containers"][0]
+        assert spec["resources"] == {"share": 0.5, "memory": "4Gi", "device": "a/cuda:0"}
+        assert [spec[each] for each in ("onNoGPU", "policy", "mode", "workload", "priority")] == [
+            "RunOnCPU", "Pack", "Fractional", "Training", 7,
+        ]  # fmt: skip
+        assert container["args"] == [
+            "train.py", "--model", "yolo", "--flag", "true", "--layers", "[1,2]", "--more.of-it", "0.5",
+        ]  # fmt: skip
+        # The last value of a name counts for kubelet.
+        assert [(each["name"], each["value"]) for each in container["env"]] == [
+            ("TASK_MODEL", "mine"),
+            ("TASK_MODEL", "yolo"),
+            ("TASK_FLAG", "true"),
+            ("TASK_LAYERS", "[1,2]"),
+            ("TASK_MORE_OF_IT", "0.5"),
+        ]
+
+
+def test_on_the_cpu_nothing_of_a_template_is_left_that_means_a_gpu(tmp_path: Path) -> None:
+    fields = {"parameter_count": 1_000_000}
+    spec = templates(tmp_path, GPU_SPEC).spec("training", device="cpu", fields=fields)
+    assert spec.keys() == {"resources", "policy", "priority", "template"}
+    assert spec["resources"] == {"device": "cpu"}
+
+
+@pytest.mark.parametrize("name", ["x" * 64, "1a", "-a", "a b", ""])
+def test_a_field_whose_name_no_variable_could_have_is_refused(tmp_path: Path, name: str) -> None:
+    made = templates(tmp_path, GPU_SPEC)
+    with pytest.raises(RequestFailedError, match=f'field "{name[:63]}": a name has letters'):
+        made.spec("training", device="cuda", fields={name: 1})
+    assert made.spec("training", device="cuda", fields={"x" * 63: 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"), [("x" * 4096, True), ("x" * 4097, False), ([1] * 2047, True), ([1] * 2048, False)]
+)
+def test_the_text_of_a_field_has_4096_characters_at_most(tmp_path: Path, text: Any, taken: bool) -> None:
+    made = templates(tmp_path, GPU_SPEC)
+    if taken:
+        made.spec("training", device="cuda", fields={"note": text})
+        return
+    with pytest.raises(RequestFailedError, match=r"note: 409[78] characters, allowed are 4096 without NUL"):
+        made.spec("training", device="cuda", fields={"note": text})
+
+
+def many(number: int, *, node: str = "a") -> Devices:
+    """So many idle devices of one node, numbered from 0."""
+    made = decode(json.dumps(make_gpunode(node, gpus=number)), as_type=GPUNode)
+    nodes = [decode(json.dumps(make_node(node)), as_type=Node)]
+    uses = take([made], pods=[], scheduler="", namespace="", nodes=nodes).nodes
+    return devices_of(uses.values(), indexes={at: NodeDevice(node, at) for at in range(number)})
+
+
+@pytest.mark.parametrize(
+    ("number", "named"),
+    [
+        (0, "this cluster has no GPUs"),
+        (1, "this cluster has 1 GPU (cuda:0)"),
+        (8, f"this cluster has 8 GPUs ({', '.join(f'cuda:{at}' for at in range(8))})"),
+        (12, f"this cluster has 12 GPUs ({', '.join(f'cuda:{at}' for at in range(8))}, …, cuda:11)"),
+    ],
+)
+def test_of_many_devices_the_first_and_the_last_are_named(number: int, named: str) -> None:
+    with pytest.raises(RequestFailedError) as refused:
+        many(number).named("cuda:77")
+    assert str(refused.value) == f"device cuda:77 does not exist: {named}"
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        (1, "it waits; cuda:0 is idle"),
+        (3, "it waits; cuda:0, cuda:1, cuda:2 are idle"),
+        (5, "it waits; cuda:0, cuda:1, cuda:2 and 2 more are idle"),
+    ],
+)
+def test_a_task_that_waits_for_one_device_hears_of_three_others_at_most(number: int, sentence: str) -> None:
+    waiting = task("t1") | {"status": {"phase": "Queued", "message": "it waits"}}
+    waiting["spec"] |= {"gpu": None, "resources": {"share": 0.5, "device": "b/cuda:0"}}
+    found = task_of(decode(json.dumps(waiting), as_type=GPUJob), devices=many(number))
+    assert found is not None
+    assert (found.message, found.device) == (sentence, "b/cuda:0")
+    for status in ({"phase": "Running", "message": "m"}, {"phase": "Failed", "message": "m"}):
+        found = task_of(decode(json.dumps(waiting | {"status": status}), as_type=GPUJob), devices=many(number))
+        assert found is not None
+        assert found.message == "m"
