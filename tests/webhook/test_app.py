@@ -1,10 +1,13 @@
+import asyncio
 import base64
 import io
 import json
 import ssl
 import time
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -16,11 +19,14 @@ from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.process import serving
 from dovetail.process.certificate import Certificate
 from dovetail.process.connections import Connections
-from dovetail_webhook.admission_review import ReviewError
-from dovetail_webhook.app import application
+from dovetail_webhook.admission_review import ReviewError, denied, uid_of
+from dovetail_webhook.app import _Desk, _sent, application
 from dovetail_webhook.handler import Answer, Reviewer
 from dovetail_webhook.metrics import Metrics
+from tests import virtual_time
 from tests.authority import Authority
+
+REVIEWER = Reviewer(policy="Balanced", vendors=DEFAULT_VENDORS)
 
 
 def make_review(kind: str = "Pod", **request: Any) -> dict[str, Any]:
@@ -191,3 +197,98 @@ async def test_with_a_ca_of_clients_only_a_known_client_gets_past_the_handshake(
             assert answer.status == 200
         with pytest.raises(aiohttp.ClientError):
             await http.post(url, json=make_review(), ssl=other)
+
+
+class Slow:
+    """A request whose body comes after a while, and a client that may read no answer."""
+
+    def __init__(self, *, body_seconds: float) -> None:
+        self.body_seconds = body_seconds
+        self.aborted_at: list[float] = []
+        self.transport = self
+
+    def abort(self) -> None:
+        self.aborted_at.append(virtual_time.clock())
+
+    @asynccontextmanager
+    async def read(self, _http: Any) -> AsyncIterator[bytearray]:
+        await asyncio.sleep(self.body_seconds)
+        yield bytearray(json.dumps(make_review()).encode())
+
+
+class Full:
+    """Slots that none gets."""
+
+    async def run(self, _work: Any, *, memory: int) -> Answer:
+        await asyncio.sleep(3600)
+        raise AssertionError(memory)
+
+
+class Unread(web.Response):
+    """An answer that its client does not read."""
+
+    async def write_eof(self, _data: bytes = b"") -> None:
+        await asyncio.sleep(3600)
+
+
+def desk(metrics: Metrics) -> _Desk:
+    connections: Any = SimpleNamespace(answering=lambda _http: nullcontext())
+    return _Desk(metrics=metrics, connections=connections, seconds=4.0)
+
+
+@pytest.mark.parametrize("body_seconds", [0.0, 2.5])
+def test_the_time_for_a_review_counts_from_its_headers(body_seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server waits five seconds in all, however slowly it sent the body."""
+    metrics, sent = Metrics(), list[tuple[float, bytes]]()
+
+    async def send(response: Any, *, to: Any) -> Any:
+        sent.append((virtual_time.clock() - 1000, response.body))
+        return response
+
+    async def scenario() -> None:
+        made, http = desk(metrics), Slow(body_seconds=body_seconds)
+        made._bodies, made._slots = http, Full()  # type: ignore[assignment]
+        await made.review(http, reviewer=REVIEWER)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dovetail_webhook.app._sent", send)
+    virtual_time.run(scenario())
+    [(at, body)] = sent
+    assert at == 4
+    assert not json.loads(body)["response"]["allowed"]
+    assert metrics.registry.get_sample_value(
+        "dovetail_webhook_reviews_total", {"kind": "unknown", "outcome": "denied"}
+    ) == 1  # fmt: skip
+
+
+def test_a_client_that_does_not_read_its_answer_is_left_after_five_seconds() -> None:
+    http = Slow(body_seconds=0)
+
+    async def scenario() -> None:
+        response = Unread(text="x")
+        response.prepare = lambda _http: asyncio.sleep(0)  # type: ignore[method-assign,assignment]
+        await _sent(response, to=http)  # type: ignore[arg-type]
+
+    virtual_time.run(scenario())
+    assert http.aborted_at == [1005]
+
+
+@pytest.mark.parametrize(
+    ("text", "uid"),
+    [
+        (b'{"kind":"AdmissionReview","request":{"uid":"u-1","kind":{}}}', "u-1"),
+        (b'{ "request" : { "uid" : "u-1" }}', "u-1"),
+        (b'{"request":{"name":"x","uid":"u-1"}}', ""),
+        (b'{"pad":"' + b"x" * 500 + b'","request":{"uid":"u-1"}}', ""),
+        (b'{"request":{"uid":"' + b"x" * 65 + b'"}}', ""),
+        (b'{"request":{"uid":"a b"}}', ""),
+    ],
+    ids=["as it comes", "with spaces", "another order", "too far", "too long", "no uid"],
+)
+def test_the_uid_of_a_review_stands_before_all_that_a_user_wrote(text: bytes, uid: str) -> None:
+    assert uid_of(text) == uid
+
+
+@pytest.mark.parametrize(("length", "said"), [(2000, 2000), (2001, 2000)])
+def test_a_sentence_of_an_answer_has_a_bound(length: int, said: int) -> None:
+    response = json.loads(denied("u-1", message="x" * length))["response"]
+    assert (len(response["status"]["message"]), response["status"]["code"]) == (said, 400)

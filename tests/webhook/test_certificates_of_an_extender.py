@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509 import verification
 
 from dovetail.config.settings import Settings
 from dovetail.kube.client import Client
@@ -19,7 +23,7 @@ from dovetail_certificates import main, pairs
 from dovetail_certificates.extender import Attached, ExtenderKeeper
 from dovetail_certificates.metrics import Metrics
 from dovetail_certificates.mutual import CA_OVERLAP, plan_authorities
-from dovetail_certificates.pairs import LIFETIME, Authority, PairError, authorities_in, make_authority
+from dovetail_certificates.pairs import LIFETIME, Authority, PairError, authorities_in, make_authority, sign
 from dovetail_certificates.secret_store import ForeignSecretError
 from dovetail_certificates.signing import CA_LIFETIME, CLIENT_LIFETIME, Authorities, Side, plan_pair
 from tests.background import eventually, running
@@ -334,3 +338,51 @@ async def test_the_certificates_of_webhook_and_extender_are_kept_both(monkeypatc
         monkeypatch.setattr(main, "load_connection", lambda _path: client.connection)
         async with running(main._serve(args, Settings(), asyncio.Event())):
             await eventually(lambda: {"dovetail-webhook-ca", CA, SERVER, CLIENT} <= looked)
+
+
+async def test_what_is_made_holds_before_the_strictest_check_of_a_chain(scene: Scene) -> None:
+    """RFC 5280 as OpenSSL and Go read it: key usage, basic constraints and key identifiers of CA and certificate."""
+    await scene.at((datetime.now(UTC) - START).total_seconds() / 86400)
+    authority = x509.load_pem_x509_certificate(scene.api.data(CA)["ca.crt"])
+    store = verification.Store([authority])
+    builder = verification.PolicyBuilder().store(store).time(datetime.now(UTC))
+    server, client = (x509.load_pem_x509_certificate(scene.api.data(name)["tls.crt"]) for name in (SERVER, CLIENT))
+    names = (x509.DNSName(each) for each in ATTACHED.names)
+    for name in names:
+        assert builder.build_server_verifier(name).verify(server, []) == [server, authority]
+    assert builder.build_client_verifier().verify(client, []).chain == [client, authority]
+    with pytest.raises(verification.VerificationError):
+        builder.build_client_verifier().verify(server, [])
+    with pytest.raises(verification.VerificationError):
+        builder.build_server_verifier(x509.DNSName(ATTACHED.client_names[0])).verify(client, [])
+    # A key that is stolen from a Secret that is mounted signs nothing.
+    key = serialization.load_pem_private_key(scene.api.data(SERVER)["tls.key"], password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    forged = sign(
+        ["x"], authority=Authority(certificate=scene.api.data(SERVER)["tls.crt"], key=_pem(key)), now=scene.now
+    )
+    leaf = x509.load_pem_x509_certificate(forged.certificate)
+    with pytest.raises(verification.VerificationError):
+        builder.build_server_verifier(x509.DNSName("x")).verify(leaf, [server])
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    found: bytes = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("at", "ours"),
+    [
+        (START, [1, 0]),
+        (START + CA_LIFETIME, [1]),
+        (START + CA_LIFETIME + timedelta(days=1), []),
+    ],
+)
+def test_of_a_bundle_our_cas_count_that_have_not_ended_the_newest_first(at: datetime, ours: list[int]) -> None:
+    made = [make_authority(now=START + timedelta(days=day), lifetime=CA_LIFETIME).certificate for day in (0, 1)]
+    stranger = sign(["x"], authority=make_authority(now=START, lifetime=CA_LIFETIME), now=START).certificate
+    bundle = made[0] + stranger + made[1]
+    assert authorities_in(bundle, now=at) == [made[each] for each in ours]
