@@ -21,6 +21,7 @@ from dovetail.query.dry_run import PreparedQueue, prepare
 from dovetail_gateway.access.identities import Identity
 from dovetail_gateway.access.visibility import EVERYTHING, Visibility
 from dovetail_gateway.cluster.answers import _MOST_WAITING, Answers
+from dovetail_gateway.cluster.prepared import Audience
 from tests.background import eventually
 from tests.extender.builders import make_gpunode
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
@@ -309,3 +310,20 @@ async def test_findings_of_those_asked_for_last_are_kept(monkeypatch: pytest.Mon
 def versioned(subject: dict[str, Any], version: int) -> dict[str, Any]:
     subject["metadata"]["resourceVersion"] = str(version + 1)
     return subject
+
+
+async def test_no_queue_is_prepared_of_a_cluster_that_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, listed, made = make_cache(Settings()), asyncio.Event(), list[Audience]()
+    answers = Answers(cache, now=lambda: NOW, release="dovetail-system")
+
+    async def keep_ready(audience: Audience) -> None:
+        made.append(audience)
+
+    monkeypatch.setattr(cache, "complete", listed.wait)
+    monkeypatch.setattr(answers._prepared, "keep_ready", keep_ready)
+    keeping = asyncio.ensure_future(answers.keep_ready())
+    await turns()
+    assert made == []
+    listed.set()
+    await keeping
+    assert made == [Audience(sees=EVERYTHING, user="")]

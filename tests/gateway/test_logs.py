@@ -163,3 +163,15 @@ async def test_of_several_workers_with_one_pod_its_refusal_is_the_answer(api: Ga
     api.log_refusal = (400, "container is waiting to start")
     found = await face.get("/api/v3/jobs/red/two/logs?workers=2", token="red-token")
     assert (found.status, found.json["detail"]) == (400, "container is waiting to start")
+
+
+async def test_a_token_that_is_deleted_ends_what_it_follows_at_the_next_review(api: GatewayApiServer) -> None:
+    async with (
+        asyncio.timeout(20),
+        serving(api, options=REVIEWED_OFTEN) as face,
+        face.session.get(f"{face.url}{LOGS}?follow=true", headers=RED) as response,
+    ):
+        await response.content.readline()
+        del api.users["red-token"]
+        with pytest.raises(aiohttp.ClientError):
+            await response.content.read()

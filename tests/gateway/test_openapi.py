@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.gateway.openapi import PAGE, document, table
 from tests.gateway.served import Face
 
@@ -36,3 +38,25 @@ async def test_the_page_takes_nothing_from_another_server_and_allows_no_inline_s
         served = await face.get(f"/api/docs/{name}")
         assert served.status == 200
         assert "//" not in served.text.replace("// Shows", ""), f"{name} names another server"
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/openapi.json", "application/json"),
+        ("/api/docs/docs.html", "text/html"),
+        ("/api/docs/docs.css", "text/css"),
+        ("/api/docs/docs.js", "text/javascript"),
+    ],
+)
+async def test_the_page_and_its_files_need_no_token_and_are_asked_for_again(face: Face, path: str, kind: str) -> None:
+    found = await face.get(path)
+    assert (found.status, found.headers["Content-Type"].partition(";")[0]) == (200, kind)
+    assert (found.headers["Cache-Control"], bool(found.text)) == ("no-cache", True)
+    if kind != "application/json":
+        assert found.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_a_person_is_led_to_the_page(face: Face) -> None:
+    found = await face.get("/api/docs")
+    assert (found.status, found.headers["Location"]) == (302, "/api/docs/docs.html")

@@ -418,3 +418,35 @@ async def test_a_first_sign_in_that_hangs_up_leaves_the_answer_to_the_others(
     answers.set()
     assert (await second).issuer == door.provider.issuer
     assert (first.cancelled(), door.provider.discoveries, asked._reading) == (True, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("url", "back"),
+    [
+        ("https://gpu.example.com", "https://gpu.example.com/console/callback"),
+        ("https://GPU.example.com:8443/", "https://GPU.example.com:8443/console/callback"),
+        ("http://localhost:8000", "http://localhost:8000/console/callback"),
+        ("http://127.0.0.1:8000/", "http://127.0.0.1:8000/console/callback"),
+        ("http://[::1]:8000", "http://[::1]:8000/console/callback"),
+    ],
+)
+def test_the_provider_sends_browsers_back_to_the_public_address(url: str, back: str) -> None:
+    found = parsed(*GOOD[:2], f"--public-url={url}")
+    assert found is not None
+    assert found.redirect_uri == back
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://gpu.example.com/?a=1",
+        "https://gpu.example.com/#a",
+        "https://",
+        "ftp://gpu.example.com",
+        "gpu.example.com",
+        "http://10.0.0.1",
+    ],
+)
+def test_no_other_address_is_public(url: str) -> None:
+    with pytest.raises(ConfigError, match="--public-url"):
+        parsed(*GOOD[:2], f"--public-url={url}")

@@ -302,3 +302,22 @@ def test_a_position_in_the_feed_of_another_process_is_none_here() -> None:
     for since, expected in asked.items():
         request = make_mocked_request("GET", f"/api/v3/stream?since={since}")
         assert streams._position(request) == expected
+
+
+async def test_a_token_that_is_deleted_ends_its_stream_at_the_next_review(api: GatewayApiServer) -> None:
+    """Not once its kept identity is a minute old."""
+    options = Options(rates=None, stream_times=Times(review_seconds=0.05, heartbeat_seconds=0.05))
+    async with serving(api, options=options) as face, stream(face, token="red-token") as reader:
+        del api.users["red-token"]
+        assert (await reader.until("bye")).data["why"].startswith("your rights cannot be reviewed: ")
+
+
+async def test_streams_that_end_are_counted_no_more(api: GatewayApiServer) -> None:
+    options = Options(rates=None, stream_times=Times(heartbeat_seconds=0.02))
+    async with serving(api, options=options) as face:
+        gauge = face.made.metrics.streams._value
+        async with stream(face, token="red-token") as one, stream(face, token="admin-token"):
+            assert gauge.get() == 2
+            one.response.close()
+            await eventually(lambda: gauge.get() == 1)
+        await eventually(lambda: gauge.get() == 0)
