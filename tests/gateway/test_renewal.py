@@ -131,3 +131,22 @@ async def test_a_refusal_ends_the_session_with_its_token_and_an_absence_is_tried
     assert (await away.ask(), away.used) == (away.caller(1), ["r0"])
     refused.now = NOW + 100
     assert await refused.ask() is None
+
+
+@pytest.mark.parametrize("fails", [None, RefusedError("no"), AwayError("away")])
+async def test_a_session_that_is_closed_while_its_token_is_renewed_stays_closed(fails: Exception | None) -> None:
+    world = World()
+    world.fails = fails
+    asking = asyncio.ensure_future(world.ask())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    world.sessions.close(world.session)
+    assert (await asking, world.sessions.find(world.session), len(world.sessions._sessions)) == (None, None, 0)
+
+
+async def test_what_counts_a_request_for_its_user_uses_no_session_and_renews_no_token() -> None:
+    world = World()
+    assert (world.renewed.holder_of(world.session), world.renewed.holder_of("")) == (world.caller(0), None)
+    found = world.sessions.find(world.session)
+    assert found is not None
+    assert (found.used_at, world.used) == (NOW, [])
