@@ -158,6 +158,31 @@ async def test_what_the_api_server_refuses_comes_with_its_status_and_sentence(fa
     assert (invalid.status, invalid.json["detail"]) == (422, "spec: exactly one of gpu and resources")
 
 
+async def test_a_job_keeps_what_it_says_of_itself_but_no_digest_of_its_own(api: GatewayApiServer, face: Face) -> None:
+    """The digest tells a retry from another request."""
+    said = {"labels": {"team": "a"}, "annotations": {"note": "b", names.REQUEST_DIGEST: "forged"}}
+    key = {"Idempotency-Key": "k1"}
+    first = await face.ask("POST", "/api/v3/jobs", token="red-token", json={**NEW, **said}, headers=key)
+    meta = api.objects["gpujobs"][f"red/{first.json['name']}"]["metadata"]
+    assert (meta["labels"], meta["annotations"]["note"], meta["generateName"]) == ({"team": "a"}, "b", "job-")
+    assert meta["annotations"][names.REQUEST_DIGEST] != "forged"
+    for other, status in (({}, 200), ({"labels": {"team": "c"}}, 409), ({"annotations": {}}, 409)):
+        again = {**NEW, **said, **other}
+        found = await face.ask("POST", "/api/v3/jobs", token="red-token", json=again, headers=key)
+        assert found.status == status, other
+    named = await face.ask("POST", "/api/v3/jobs", token="red-token", json={**NEW, "name": "mine"})
+    meta = api.objects["gpujobs"]["red/mine"]["metadata"]
+    assert (named.status, meta["generateName"], names.REQUEST_DIGEST in meta["annotations"]) == (201, "mine-", False)
+
+
+async def test_a_name_prefix_begins_the_name_that_is_made(api: GatewayApiServer, face: Face) -> None:
+    made = [
+        (await face.ask("POST", "/api/v3/jobs", token="red-token", json={**NEW, "namePrefix": "night"})).json["name"]
+        for _ in range(2)
+    ]
+    assert (len(set(made)), {each.rpartition("-")[0] for each in made}) == (2, {"night"})
+
+
 async def test_a_dry_run_creates_nothing(api: GatewayApiServer, face: Face) -> None:
     made = await face.ask("POST", "/api/v3/jobs?dryRun=true", token="red-token", json={**NEW, "name": "new"})
     assert made.status == 201
