@@ -3,6 +3,7 @@
 from typing import Any
 
 from dovetail import names
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 
 MEMORY_MIB = {"V100": 32768, "T4": 16384, "A100": 81920}
 
@@ -47,6 +48,18 @@ def make_pod(name: str = "p", gpu: str = "1", *, milli: int = 1000, **changes: A
 def make_share(name: str = "p", milli: int = 500, **changes: Any) -> dict[str, Any]:
     """A pod that asks for a share of one device."""
     return make_pod(name, f"{milli / 1000:g}", milli=milli, **changes)
+
+
+def make_bound(pod: dict[str, Any], *, node: str, at: int = 0) -> dict[str, Any]:
+    """The pod as it runs on the node, with the whole device of this index."""
+    device = AllocatedDevice(uuid=f"{node}-{at}", index=at, share_milli=1000, memory_mib=MEMORY_MIB["V100"])
+    allocation = Allocation(node=node, mode="Exclusive", containers=[ContainerAllocation(index=0, devices=[device])])
+    annotations = pod["metadata"]["annotations"] | annotations_of(allocation)
+    return pod | {
+        "metadata": pod["metadata"] | {"annotations": annotations},
+        "spec": pod["spec"] | {"nodeName": node},
+        "status": {"phase": "Running"},
+    }
 
 
 def asking(pod: dict[str, Any], *nodes: str) -> dict[str, Any]:

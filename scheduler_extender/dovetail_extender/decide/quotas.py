@@ -55,8 +55,11 @@ class PodQuotas:
 
     def pod_event(self, event: EventType, pod: Pod) -> None:
         """Take in a change of a pod."""
-        keys = self._pods.setdefault(pod.metadata.namespace, set())
-        (keys.discard if event == "DELETED" else keys.add)(pod.metadata.uid)
+        namespace, uid = pod.metadata.namespace, pod.metadata.uid
+        keys = self._pods.setdefault(namespace, set())
+        (keys.discard if event == "DELETED" else keys.add)(uid)
+        if not keys:
+            del self._pods[namespace]
 
     def job_planned(self, *, namespace: str, uid: str, workers: int) -> None:
         """Set how many workers of a GPUJob have room under a plan; 0 removes the job."""
@@ -65,6 +68,8 @@ class PodQuotas:
             jobs[uid] = workers
         else:
             jobs.pop(uid, None)
+        if not jobs:
+            del self._jobs[namespace]
 
     @property
     def binding(self) -> list[str]:

@@ -12,6 +12,8 @@ next scheduling cycle.
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import msgspec
+
 from dovetail.api.gpujob import ReservedRoom
 from dovetail.engine.filter.fit import Fit
 from dovetail.engine.ledger.ledger import Ledger
@@ -45,7 +47,7 @@ class Reserved:
         known = self._rooms.get(uid)
         if room is None and known is None:
             return
-        if room is not None and known is not None and room.kept == known.kept:
+        if room is not None and known is not None and msgspec.structs.replace(room, time=known.time) == known:
             return
         nodes = [] if known is None else _nodes_of(known)
         for node in nodes:

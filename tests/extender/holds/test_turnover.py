@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from tests.extender.builders import make_bound, make_pod
 from tests.extender.desk import Desk
 from tests.extender.holds.test_planned_holds import forged
-from tests.extender.holds.test_planned_workers import make_job, make_worker
+from tests.extender.holds.test_planned_workers import make_job, make_worker, waiting_for
 
 JOBS = 50
 
@@ -59,3 +60,16 @@ def test_a_pod_that_only_names_a_plan_leaves_nothing_though_the_job_stays() -> N
     assert {name: len(value) for name, value in kept(desk).items()} != before
     desk.delete(desk.pods["uid-train-1"])
     assert {name: len(value) for name, value in kept(desk).items()} == before
+
+
+def test_room_that_is_left_is_kept_on_the_nodes_that_the_operator_named_last() -> None:
+    desk = Desk(a=1, b=1)
+    there = [desk.put(make_bound(make_pod(f"on-{node}"), node=node)) for node in ("a", "b")]
+    for node in ("a", "b"):
+        # Nothing is free there yet: what is kept is nothing, both times.
+        job = waiting_for((node, []))
+        job["status"]["queue"]["reserved"]["kept"] = []
+        desk.put_job(job)
+    for pod in there:
+        desk.delete(pod)
+    assert desk.held("job-large/left/uid-on-a/0", "job-large/left/uid-on-b/0") == ["", "b"]
