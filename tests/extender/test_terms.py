@@ -83,6 +83,8 @@ class Steps:
 
     def __getattr__(self, name: str) -> Any:
         async def step(**_how: Any) -> None:
+            # Whatever was cancelled before ends first.
+            await asyncio.sleep(0)
             self.taken.append(name)
             if name == "run":
                 try:
