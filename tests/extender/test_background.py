@@ -50,12 +50,13 @@ async def test_the_pods_that_run_at_the_start_are_the_first_of_the_mix(
     api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "_EVERY_SECONDS", 0.01)
-    monkeypatch.setattr(heap, "keep_for_good", lambda: kept.append(list(started.extender.watching.missing)))
-    kept = list[list[str]]()
+    kept, faces = list[list[str]](), list[Face]()
+    monkeypatch.setattr(heap, "keep_for_good", lambda: kept.append(faces[0].extender.watching.missing))
     for at in range(3):
         api.put("pods", make_bound(make_pod(f"runs-{at}"), node="a", at=at))
     api.put("pods", make_pod("waits"))
     async with watching(api) as started:
+        faces.append(started)
         await eventually(lambda: started.extender._decisions.fragments.all_arrivals > 0)
         await eventually(lambda: started.extender._decisions.fragments.all_arrivals == 3)
         await eventually(lambda: bool(kept))

@@ -122,8 +122,8 @@ class ExtenderMachine(RuleBasedStateMachine):
     def job_changes(self, namespace: str, name: str, change: str, on: list[str], replaced: bool) -> None:
         known = self.objects["gpujobs"].get(f"{namespace}/{name}")
         uid = known["metadata"]["uid"] if known is not None and not replaced else f"job-{self.count}"
-        status = dict(known["status"]) if known is not None and not replaced else {"plans": 0}
-        spec = dict(known.get("spec", {})) if known is not None and not replaced else {}
+        status: dict[str, Any] = dict(known["status"]) if known is not None and not replaced else {"plans": 0}
+        spec: dict[str, Any] = dict(known.get("spec", {})) if known is not None and not replaced else {}
         match change:
             case "plan" | "next plan":
                 plans = status["plans"] + (change == "next plan" or not status["plans"])
@@ -163,7 +163,7 @@ class ExtenderMachine(RuleBasedStateMachine):
         name = f"pod-{self.count % 4}"
         if job:
             pod = make_worker(worker, job=job, gpu="1", uid=f"-{self.count}")
-            said = {"job": owner["metadata"]["uid"] if owner else "job-?", "generation": 1, "nodes": []}
+            said: dict[str, Any] = {"job": owner["metadata"]["uid"] if owner else "job-?", "generation": 1, "nodes": []}
             if owner is not None and late:
                 said["generation"] = owner["status"]["plans"]
             pod["metadata"]["annotations"][names.PLAN] = json.dumps(said)
@@ -241,7 +241,7 @@ class ExtenderMachine(RuleBasedStateMachine):
         for part in ("plans", "nominations", "quotas", "tenancies"):
             ours, theirs = (own_tables(PARTS[part](extender)) for extender in (live, fresh))
             for path in sorted((ours.keys() | theirs.keys()) - {"Plans._missing"}):
-                have, want = (side[path].content if path in side else None for side in (ours, theirs))
+                have, want = (side[path].content if path in side else {} for side in (ours, theirs))
                 if path == "Plans._settled":
                     # A job that is gone is forgotten before its pods are.
                     have, want = ({uid: each for uid, each in side.items() if uid in jobs} for side in (have, want))
