@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 
 from dovetail import names
 from dovetail_local_node import admission
-from dovetail_local_node.pod_object import EnvSource, EnvVar, LocalPod
+from dovetail_local_node.pod_object import EnvSource, EnvVar, FieldRef, LocalPod
 from tests.local_node import builders
 
 
@@ -86,3 +87,22 @@ def test_a_pod_that_needs_more_than_one_process_is_refused(pod: LocalPod, reason
 def test_a_reservation_needs_no_command() -> None:
     held = builders.pod(labels={names.LABEL_RESERVATION: "true"})
     assert admission.check(held, submitter="alice", user="alice") is None
+
+
+@pytest.mark.parametrize("source", ["secretKeyRef", "configMapKeyRef", "resourceFieldRef"])
+def test_a_variable_that_is_no_field_of_the_pod_is_refused_by_its_name(source: str) -> None:
+    field = EnvVar(name="FIELD", value_from=EnvSource(field_ref=FieldRef(field_path="metadata.name")))
+    other = EnvVar(name="OTHER", value_from=convert({source: {"key": "k"}}, EnvSource))
+    refusal = admission.check(builders.pod("true", env=[field, other]), submitter="alice", user="alice")
+    assert refusal is not None
+    assert (refusal.reason, refusal.message.partition(" ")[0]) == ("UnknownVariable", "OTHER")
+
+
+def test_variables_that_come_from_a_whole_object_are_refused() -> None:
+    made = builders.pod("true")
+    container = replace(made.spec.containers[0], env_from=[{"secretRef": {"name": "keys"}}])
+    refusal = admission.check(
+        replace(made, spec=replace(made.spec, containers=[container])), submitter="alice", user="alice"
+    )
+    assert refusal is not None
+    assert (refusal.reason, refusal.message.partition(" ")[0]) == ("UnknownVariable", "envFrom")

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail import names
 from dovetail_local_node import launch, variables
@@ -91,9 +92,38 @@ def test_cuda_shows_no_device_to_a_job_that_was_promised_none(tmp_path: Path, vi
     assert made.environment[b"CUDA_VISIBLE_DEVICES"] == b""
 
 
-def test_an_empty_limit_of_mps_is_left_out(tmp_path: Path) -> None:
-    env = [variable(names.ENV_MPS_MEMORY, field="metadata.annotations['none']")]
-    assert names.ENV_MPS_MEMORY.encode() not in launched(builders.pod("true", env=env), tmp_path).environment
+@pytest.mark.parametrize("name", [names.ENV_MPS_MEMORY, names.ENV_MPS_PERCENTAGE])
+def test_an_empty_limit_of_mps_is_left_out(tmp_path: Path, name: str) -> None:
+    made = launched(builders.pod("true", env=[variable(name, field="metadata.annotations['none']")]), tmp_path)
+    assert name.encode() not in made.environment
+    made = launched(builders.pod("true", env=[variable(name, "50")]), tmp_path)
+    assert made.environment[name.encode()] == b"50"
+
+
+def test_of_two_variables_of_one_name_the_later_one_counts(tmp_path: Path) -> None:
+    pod = holding("GPU-c", variable(names.ENV_VISIBLE_DEVICES, "GPU-d"))
+    made = launched(pod, tmp_path, numbers=NUMBERS)
+    assert made.environment[names.ENV_VISIBLE_DEVICES.encode()] == b"GPU-d"
+    assert made.environment[b"CUDA_VISIBLE_DEVICES"] == b"3"
+
+
+def test_what_finds_a_jobs_processes_is_the_nodes_own_and_the_pods_uid(tmp_path: Path) -> None:
+    mine = {"DOVETAIL_SANDBOX_FOLDER": "/sandbox"}
+    env = [variable(name, "of the pod") for name in (launch.MARK, *mine)]
+    base = {name.encode(): b"of the user" for name in (launch.MARK, *mine)}
+    place = builders.place(tmp_path)
+    made = launch.launch_of(
+        builders.pod("true", env=env), base=base, extra=mine, numbers={}, place=place, folder=tmp_path
+    )
+    found = {name: made.environment[name.encode()].decode() for name in (launch.MARK, *mine)}
+    assert found == {launch.MARK: builders.UID, **mine}
+
+
+def test_the_words_are_those_of_command_and_arguments(tmp_path: Path) -> None:
+    made = builders.pod("sh", "-c")
+    container = replace(made.spec.containers[0], args=["exit 3", "x"])
+    found = launched(replace(made, spec=replace(made.spec, containers=[container])), tmp_path)
+    assert found.words == (b"sh", b"-c", b"exit 3", b"x")
 
 
 def test_references_are_resolved_as_kubelet_does(tmp_path: Path) -> None:
@@ -107,14 +137,19 @@ def test_references_are_resolved_as_kubelet_does(tmp_path: Path) -> None:
     [
         ("metadata.name", b"train-0-abcde"),
         ("metadata.namespace", b"default"),
+        ("metadata.uid", builders.UID.encode()),
+        ("metadata.annotations['a.b/c']", b"noted"),
+        ("metadata.labels['none']", b""),
         ("metadata.labels['dovetail.dev/job-number']", b"42"),
         ("spec.nodeName", b"local"),
         ("status.podIP", b"127.0.0.1"),
+        ("status.hostIP", b"127.0.0.1"),
         ("status.unknown", b""),
     ],
 )
 def test_fields_of_the_pod_become_values(tmp_path: Path, path: str, value: bytes) -> None:
-    assert launched(builders.pod("true", env=[variable("A", field=path)]), tmp_path).environment[b"A"] == value
+    pod = builders.pod("true", env=[variable("A", field=path)], annotations={"a.b/c": "noted"})
+    assert launched(pod, tmp_path).environment[b"A"] == value
 
 
 def test_output_goes_to_the_log_of_the_jobs_number(tmp_path: Path) -> None:
@@ -135,3 +170,27 @@ def test_file_names_have_slurms_placeholders_and_start_at_the_jobs_directory(tmp
 
 def test_a_job_without_a_directory_runs_at_home(tmp_path: Path) -> None:
     assert launched(builders.pod("true"), tmp_path).directory == str(tmp_path).encode()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "annotations", "path"),
+    [
+        ("%x", {names.DISPLAY_NAME: "Été/1"}, "Été-1"),
+        ("%x", {names.DISPLAY_NAME: ""}, "train"),
+        ("%A_%a", {}, "42_"),
+        ("%%j %q", {}, "%j %q"),
+        ("%j-%u-%N", {}, "42-alice-local"),
+    ],
+)
+def test_each_placeholder_is_that_of_slurm(
+    tmp_path: Path, pattern: str, annotations: dict[str, str], path: str
+) -> None:
+    pod = builders.pod("true", directory="/data", annotations={names.OUTPUT_FILE: pattern, **annotations})
+    assert launched(pod, tmp_path).output == Path("/data", path)
+
+
+def test_without_a_number_the_log_has_the_pods_name(tmp_path: Path) -> None:
+    made = builders.pod("true")
+    labels = {name: value for name, value in made.metadata.labels.items() if name != names.LABEL_JOB_NUMBER}
+    unnumbered = replace(made, metadata=replace(made.metadata, labels=labels))
+    assert launched(unnumbered, tmp_path).output == tmp_path / "logs" / "train-0-abcde.log"

@@ -29,23 +29,33 @@ async def until(holds: Callable[[], bool]) -> None:
 class Started:
     """One run in a temporary folder."""
 
-    def __init__(self, folder: Path, *words: str, environment: Mapping[bytes, bytes] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *words: str,
+        environment: Mapping[bytes, bytes] | None = None,
+        error: Path | None = None,
+        groups: tuple[str, ...] = (),
+    ) -> None:
         self.runs = Runs(folder=folder / "runs")
-        self.output = folder / "job.log"
+        self.output, self.error = folder / "job.log", error
         variables = {b"PATH": os.defpath.encode(), MARK.encode(): UID.encode(), **(environment or {})}
         self.launch = Launch(
             words=tuple(word.encode() for word in words),
             directory=bytes(folder),
             environment=variables,
             output=self.output,
+            error=error,
         )
         offset = processes.prepare(self.launch)
-        run = Run(uid=UID, namespace="default", name="a", boot_id="b", output=str(self.output), offset=offset)
+        run = Run(
+            uid=UID, namespace="default", name="a", boot_id="b", output=str(self.output), offset=offset, groups=groups
+        )
         self.runs.write(run, launch=self.launch)
         self.pid = self.shim()
 
     def shim(self) -> int:
-        return processes.start(self.runs.of(UID), output=self.output, error=None, umask=0o027)
+        return processes.start(self.runs.of(UID), output=self.output, error=self.error, umask=0o027)
 
     async def process(self) -> ProcessId:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -216,3 +226,87 @@ async def test_a_process_that_is_gone_already_is_not_waited_for() -> None:
     earlier = ProcessId(os.getpid(), 1)
     async with asyncio.timeout(PATIENCE_SECONDS):
         await processes.until_gone(earlier)
+
+
+async def test_standard_error_may_have_a_file_of_its_own_and_neither_file_loses_what_it_had(tmp_path: Path) -> None:
+    error = tmp_path / "errors" / "job.err"
+    error.parent.mkdir()
+    for file in (error, tmp_path / "job.log"):
+        file.write_text("before\n")
+    started = Started(tmp_path, "sh", "-c", "echo a; echo b >&2", error=error)
+    await started.end()
+    assert (started.output.read_text(), error.read_text()) == ("before\na\n", "before\nb\n")
+    run = started.runs.read(UID)
+    assert run is not None
+    assert run.offset == len("before\n")
+
+
+async def test_the_file_of_standard_error_is_made_with_its_folder_for_its_user_alone(tmp_path: Path) -> None:
+    error = tmp_path / "errors" / "job.err"
+    await Started(tmp_path, "sh", "-c", "echo b >&2", error=error).end()
+    assert error.read_text() == "b\n"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (error, error.parent)] == [0o600, 0o700]
+
+
+async def test_a_job_reads_nothing_and_has_signals_as_a_shell_gives_them(tmp_path: Path) -> None:
+    """Python ignores some, and whoever starts the node may block others: a process inherits both."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    try:
+        started = Started(tmp_path, "sh", "-c", "cat; grep -E '^Sig(Blk|Ign)' /proc/self/status")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    await started.end()
+    masks = dict(line.split(":\t") for line in started.output.read_text().splitlines())
+    assert int(masks["SigBlk"], 16) == 0
+    assert not int(masks["SigIgn"], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
+
+
+async def test_a_job_is_in_each_of_its_cgroups_before_it_runs_and_its_shim_is_in_none(tmp_path: Path) -> None:
+    groups = [tmp_path / name for name in ("cpu", "memory")]
+    for group in groups:
+        group.mkdir()
+    processes_of = " ".join(f"{group}/cgroup.procs" for group in groups)
+    started = Started(tmp_path, "cat", *processes_of.split(), groups=tuple(map(str, groups)))
+    await started.end()
+    # 0 is who writes it.
+    assert started.output.read_text() == "00"
+
+
+async def test_a_job_that_cannot_enter_a_cgroup_does_not_run(tmp_path: Path) -> None:
+    started = Started(tmp_path, "touch", "ran", groups=(str(tmp_path / "gone"),))
+    end = await started.end()
+    assert end is not None
+    assert (end.exit_code, end.reason) == (127, "StartError")
+    assert end.message == f"{tmp_path}/gone/cgroup.procs: No such file or directory"
+    assert not (tmp_path / "ran").exists()
+
+
+def handles() -> list[str]:
+    """The handles of processes that this one has open."""
+    with os.scandir("/proc/self/fd") as found:
+        return sorted(each.name for each in found if "pidfd" in os.path.realpath(each.path))
+
+
+async def test_waiting_for_a_process_leaves_no_file_open(tmp_path: Path) -> None:
+    await Started(tmp_path, "true").end()
+    before = handles()
+    for _ in range(3):
+        process = identity.identify(os.getppid())
+        assert process is not None
+        waiting = asyncio.create_task(processes.until_gone(process))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await processes.until_gone(ProcessId(os.getpid(), 1))
+    assert handles() == before
+
+
+def test_a_signal_does_not_reach_a_later_process_of_the_same_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = list[int]()
+    monkeypatch.setattr(os, "killpg", lambda pid, _number: sent.append(pid))
+    this = identity.identify(os.getpid())
+    assert this is not None
+    processes.signal_group(ProcessId(this.pid, this.started - 1), number=signal.SIGTERM)
+    assert sent == []
+    processes.signal_group(this, number=signal.SIGTERM)
+    assert sent == [this.pid]
