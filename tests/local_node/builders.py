@@ -1,5 +1,6 @@
 """Pods as the local node sees them; a test names only what matters."""
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from dovetail_local_node.pod_object import (
 )
 from dovetail_operator.manifests.preemption_notice import with_notice
 
-UID = "11111111-2222-3333-4444-555555555555"
+# Of this run of the tests alone: a pod's processes are found, and killed, by its UID on the whole machine.
+UID = str(uuid.uuid4())
 
 
 def variable(name: str, value: str = "", *, field: str = "") -> EnvVar:

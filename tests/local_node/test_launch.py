@@ -137,7 +137,7 @@ def test_references_are_resolved_as_kubelet_does(tmp_path: Path) -> None:
     [
         ("metadata.name", b"train-0-abcde"),
         ("metadata.namespace", b"default"),
-        ("metadata.uid", builders.UID.encode()),
+        pytest.param("metadata.uid", builders.UID.encode(), id="uid"),
         ("metadata.annotations['a.b/c']", b"noted"),
         ("metadata.labels['none']", b""),
         ("metadata.labels['dovetail.dev/job-number']", b"42"),

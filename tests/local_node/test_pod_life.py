@@ -1,6 +1,8 @@
 """One pod's life, with real processes and an API server that plays its part from a script."""
 
 import asyncio
+import base64
+import dataclasses
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
@@ -14,12 +16,15 @@ from msgspec.structs import replace
 from dovetail import names
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
+from dovetail.process import identity
 from dovetail_local_node import processes
 from dovetail_local_node.environments import Environments
 from dovetail_local_node.limits import choice, groups
+from dovetail_local_node.limits.groups import Groups, Hierarchy
 from dovetail_local_node.pod_life import Node, PodLife
-from dovetail_local_node.pod_object import LocalPod, LocalPodSpec, LocalPodStatus, Mount
+from dovetail_local_node.pod_object import Amounts, LocalPod, LocalPodSpec, LocalPodStatus, Mount
 from dovetail_local_node.runs import Run, Runs
+from tests.background import eventually
 from tests.core.kube.api import Answer, Api, refusal
 from tests.local_node import builders
 from tests.local_node.builders import UID
@@ -28,6 +33,7 @@ PODS = "/api/v1/namespaces/default/pods"
 STATUS = f"PATCH {PODS}/train-0-abcde/status"
 JOB = "GET /apis/dovetail.dev/v1beta1/namespaces/default/gpujobs/train"
 NOW = datetime(2026, 1, 31, 18, 0, tzinfo=UTC)
+VISIBLE = names.ENV_VISIBLE_DEVICES
 PATIENCE_SECONDS = 30.0
 ENDED = {"Succeeded", "Failed"}
 Live = Callable[..., Awaitable[list[dict[str, Any]]]]
@@ -52,9 +58,9 @@ async def node(api: Api, tmp_path: Path) -> AsyncIterator[Node]:
 def live(api: Api, node: Node) -> Live:
     """Let a pod live until it has reported its end, and give what it reported."""
 
-    async def until_reported(pod: LocalPod, **options: Any) -> list[dict[str, Any]]:
+    async def until_reported(pod: LocalPod, *, of: Node = node, **options: Any) -> list[dict[str, Any]]:
         api.answer(STATUS, *[Answer(body={"metadata": {"name": "train-0-abcde"}})] * 3)
-        life = PodLife(node=node, pod=pod, **options)
+        life = PodLife(node=of, pod=pod, **options)
         living = asyncio.create_task(life.run())
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not [seen for seen in api.of(STATUS) if seen.body["status"]["phase"] in ENDED]:  # noqa: ASYNC110 - see above
@@ -252,7 +258,7 @@ async def test_a_job_finds_its_volumes_and_they_go_with_its_pod(
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(("asked", "usual"), [(1, 600), (None, 1)])
+@pytest.mark.parametrize(("asked", "usual"), [(1, 600), (None, 1), (0, 600)])
 async def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(
     api: Api, node: Node, tmp_path: Path, asked: int | None, usual: int
 ) -> None:
@@ -271,7 +277,8 @@ async def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(
         await living
     terminated = api.of(STATUS)[-1].body["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (terminated["exitCode"], terminated["message"]) == (137, "It ended by SIGKILL.")
-    await printed(output, "asked")
+    if asked != 0:
+        await printed(output, "asked")
     (deletion,) = api.of(f"DELETE {PODS}/train-0-abcde")
     assert (deletion.body["preconditions"], deletion.body["gracePeriodSeconds"]) == ({"uid": UID}, 0)
 
@@ -403,3 +410,161 @@ async def test_what_the_kernel_counted_is_read_before_the_end_is_reported(
     (folder / "ended").write_text("137\n")
     (status,) = await live(running(builders.pod("true")))
     assert status["containerStatuses"][0]["state"]["terminated"]["reason"] == "OOMKilled"
+
+
+async def test_a_run_has_begun_when_its_shim_wrote_so_whenever_that_is_reported(
+    live: Live, node: Node, tmp_path: Path
+) -> None:
+    folder = left_behind(node, tmp_path, boot_id="this")
+    (folder / "ended").write_text("0\n")
+    for name, at in (("started", "2026-01-31T17:00:00Z"), ("ended", "2026-01-31T17:30:00Z")):
+        seconds = datetime.fromisoformat(at).timestamp()
+        os.utime(folder / name, (seconds, seconds))
+    (status,) = await live(running(builders.pod("true")))
+    terminated = status["containerStatuses"][0]["state"]["terminated"]
+    assert status["startTime"] == terminated["startedAt"] == "2026-01-31T17:00:00Z"
+    assert terminated["finishedAt"] == "2026-01-31T17:30:00Z"
+
+
+async def test_a_job_has_its_limits_the_nodes_umask_and_files_of_its_own(
+    api: Api, live: Live, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = list[Path]()
+
+    async def end(made: list[Path]) -> None:
+        ended.extend(made)
+
+    monkeypatch.setattr(groups, "end", end)
+    (tmp_path / "parent").mkdir()
+    hierarchy = Hierarchy(parent=tmp_path / "parent", settings=groups.version_2)
+    limited = dataclasses.replace(node, groups=Groups(hierarchies=(hierarchy,), sentence=""), umask=0o077)
+    api.answer(JOB, submitted_by("alice"))
+    made = builders.pod("sh", "-c", "umask; echo problem >&2", annotations={names.ERROR_FILE: str(tmp_path / "err")})
+    amounts = Amounts(requests={"cpu": "1"}, limits={"memory": "64Mi"})
+    container = replace(made.spec.containers[0], resources=amounts)
+    await live(replace(made, spec=replace(made.spec, containers=[container])), of=limited, unreported_seconds=600)
+    group = tmp_path / "parent" / f"pod{UID}"
+    assert ended == [group]
+    found = {name: (group / name).read_text() for name in ("memory.max", "cpu.weight", "cgroup.procs")}
+    assert found == {"memory.max": str(64 << 20), "cpu.weight": "39", "cgroup.procs": "0"}
+    assert (tmp_path / "logs" / "42.log").read_text().strip().endswith("077")
+    assert (tmp_path / "err").read_text() == "problem\n"
+
+
+@pytest.mark.parametrize(("uuids", "asked", "shown"), [("GPU-a", 1, "7"), (names.NO_DEVICES, 0, ""), ("", 0, "")])
+async def test_the_driver_is_asked_for_numbers_at_the_start_of_a_job_with_devices(
+    api: Api, live: Live, node: Node, tmp_path: Path, uuids: str, asked: int, shown: str
+) -> None:
+    asked_for = list[None]()
+
+    async def read_numbers() -> dict[str, int]:
+        asked_for.append(None)
+        return {"GPU-a": 7}
+
+    api.answer(JOB, submitted_by("alice"))
+    made = builders.pod("sh", "-c", "echo $CUDA_VISIBLE_DEVICES", env=[builders.variable(VISIBLE, uuids)])
+    await live(made, of=dataclasses.replace(node, read_numbers=read_numbers), unreported_seconds=600)
+    assert (len(asked_for), (tmp_path / "logs" / "42.log").read_text()) == (asked, f"{shown}\n")
+
+
+async def test_an_account_that_acts_for_the_user_submits_jobs_that_run(api: Api, live: Live, node: Node) -> None:
+    place = dataclasses.replace(node.place, accounts=("system:serviceaccount:default:user",))
+    api.answer(JOB, submitted_by("system:serviceaccount:default:user"))
+    (status,) = await live(builders.pod("true"), of=dataclasses.replace(node, place=place), unreported_seconds=600)
+    assert status["phase"] == "Succeeded"
+
+
+async def test_a_job_that_starts_after_the_notice_finds_it(api: Api, live: Live) -> None:
+    api.answer(JOB, submitted_by("alice"))
+    told = builders.pod("sh", "-c", "[ -s $DOVETAIL_VOLUME_DOVETAIL_NOTICE/preempting-at ]")
+    (status,) = await live(builders.noticed(told, at="2026-11-27T05:00:00Z"), unreported_seconds=600)
+    assert status["phase"] == "Succeeded"
+
+
+async def test_everything_that_a_pod_needs_is_asked_for_in_its_namespace(api: Api, node: Node, tmp_path: Path) -> None:
+    made = builders.pod("cat", "/keys/token")
+    spec = msgspec.convert({"volumes": [{"name": "keys", "secret": {"secretName": "s"}}]}, LocalPodSpec)
+    container = replace(made.spec.containers[0], volume_mounts=[Mount(name="keys", mount_path="/keys")])
+    meta = replace(made.metadata, namespace="red", deletion_timestamp=None)
+    made = replace(made, metadata=meta, spec=replace(made.spec, volumes=spec.volumes, containers=[container]))
+    job, secret = JOB.replace("/default/", "/red/"), "GET /api/v1/namespaces/red/secrets/s"
+    status, deletion = (path.replace("/default/", "/red/") for path in (STATUS, f"DELETE {PODS}/train-0-abcde"))
+    api.answer(job, submitted_by("alice"))
+    api.answer(secret, Answer(body={"data": {"token": base64.b64encode(b"\x00\xff").decode()}}))
+    api.answer(status, Answer(body={"metadata": {"name": "train-0-abcde"}}))
+    api.answer(deletion, Answer(body={}))
+    life = PodLife(node=node, pod=made, unreported_seconds=600)
+    living = asyncio.create_task(life.run())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await api.until(status, count=1)
+        life.seen(replace(made, metadata=replace(meta, deletion_timestamp="2026-01-31T18:00:00Z")))
+        await living
+    assert [f"{seen.method} {seen.path}" for seen in api.seen] == [job, secret, status, deletion]
+    assert (tmp_path / "logs" / "42.log").read_bytes() == b"\x00\xff"
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_pod_that_has_ended_is_not_started_again_and_its_files_go_with_it(
+    api: Api, node: Node, tmp_path: Path, phase: str
+) -> None:
+    left_behind(node, tmp_path, boot_id="earlier")
+    life = PodLife(node=node, pod=replace(builders.pod("true"), status=LocalPodStatus(phase=phase)))
+    living = asyncio.create_task(life.run())
+    await asyncio.sleep(0)
+    assert not living.done(), "its log is there as long as its pod"
+    assert node.runs.read(UID) is not None
+    life.gone()
+    await living
+    assert (api.seen, node.runs.of(UID).exists()) == ([], False)
+
+
+async def test_a_limit_that_was_reached_is_named(live: Live, node: Node, tmp_path: Path) -> None:
+    (left_behind(node, tmp_path, boot_id="this") / "ended").write_text("137\n")
+    node.runs.mark_out_of_memory(UID)
+    made = builders.pod("true")
+    amounts = Amounts(requests={"memory": "1Gi"}, limits={"memory": "2Gi"})
+    container = replace(made.spec.containers[0], resources=amounts)
+    (status,) = await live(running(replace(made, spec=replace(made.spec, containers=[container]))))
+    message = "It reached its limit of 2Gi of memory, and the kernel ended a process of it."
+    assert status["containerStatuses"][0]["state"]["terminated"]["message"] == status["message"] == message
+
+
+async def test_a_job_knows_where_its_output_begins_in_a_file_that_others_wrote_before(
+    api: Api, live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, write = list[Run](), Runs.write
+
+    def noted(runs: Runs, run: Run, *, launch: Any) -> None:
+        written.append(run)
+        write(runs, run, launch=launch)
+
+    monkeypatch.setattr(Runs, "write", noted)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "42.log").write_text("of an earlier queue\n")
+    api.answer(JOB, submitted_by("alice"))
+    await live(builders.pod("echo", "hello"), unreported_seconds=600)
+    assert [(run.offset, run.output) for run in written] == [(20, str(tmp_path / "logs" / "42.log"))]
+
+
+async def test_a_process_that_left_its_job_ends_with_it(api: Api, live: Live, tmp_path: Path) -> None:
+    api.answer(JOB, submitted_by("alice"))
+    script = f"setsid sh -c 'echo $$$$ > {tmp_path}/pid; exec sleep 600' & until [ -s {tmp_path}/pid ]; do :; done"
+    await live(builders.pod("sh", "-c", script), unreported_seconds=600)
+    left = int((tmp_path / "pid").read_text())
+    await eventually(lambda: identity.identify(left) is None)
+
+
+async def test_a_reservation_has_no_cgroup(api: Api, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def create(*_: Any, **__: Any) -> tuple[Path, ...]:
+        raise AssertionError
+
+    monkeypatch.setattr(Groups, "create", create)
+    api.answer(JOB, submitted_by("alice"))
+    api.answer(STATUS, *[Answer(body={"metadata": {"name": "train-0-abcde"}})] * 2)
+    life = PodLife(node=node, pod=builders.pod(labels={names.LABEL_RESERVATION: "true"}), unreported_seconds=0)
+    living = asyncio.create_task(life.run())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await api.until(STATUS, count=1)
+        life.gone()
+        await living
+    assert [seen.body["status"]["phase"] for seen in api.of(STATUS)] == ["Running", "Failed"]
