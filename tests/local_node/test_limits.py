@@ -22,6 +22,8 @@ from dovetail_local_node.limits.choice import Kernel
 from dovetail_local_node.limits.groups import Groups
 from dovetail_local_node.limits.scope import ENTERED, Systemd
 from dovetail_local_node.pod_object import Amounts
+from tests import virtual_time
+from tests.virtual_time import clock
 
 NAME = f"dovetail-test-{os.getpid()}"
 GIB = 1024**3
@@ -302,3 +304,78 @@ def test_systemd_is_asked_with_the_environment_that_jobs_get() -> None:
     asked = ["sh", "-c", 'test "$OF_THE_JOB" = yes || { echo "no bus" >&2; exit 3; }']
     assert scope._problem(asked, environ={"PATH": os.defpath, "OF_THE_JOB": "yes"}) == ""
     assert scope._problem(asked, environ={"PATH": os.defpath}) == "systemd-run: no bus"
+
+
+def test_a_file_that_the_kernel_refuses_is_named_with_its_problem(mount: Path) -> None:
+    tree = Tree(mount)
+
+    def refused(file: Path, _text: str) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+
+    tree.write = refused  # type: ignore[method-assign]
+    assert tree.choose() == choice.none(f"{tree.own}/cgroup.subtree_control: Permission denied")
+
+
+def test_the_parents_go_when_the_node_ends_and_stay_while_a_job_is_in_them(mount: Path) -> None:
+    first, second = (mount / name for name in ("cpu", "memory"))
+    for parent in (first, second):
+        parent.mkdir(parents=True)
+    hierarchies = tuple(groups.Hierarchy(parent=parent, settings=groups.version_2) for parent in (first, second))
+    (first / "podjob").mkdir()
+    Groups(hierarchies=hierarchies, sentence="").leave()
+    assert (first.exists(), second.exists()) == (True, False)
+
+
+def test_in_version_1_each_controller_gets_its_own_limits(mount: Path) -> None:
+    for controller in ("cpu", "memory"):
+        (mount / controller).mkdir(parents=True)
+        (mount / controller / "cgroup.procs").touch()
+    found = choice.choose(NAME, kernel=Kernel(mount=mount, writable=lambda _: True))
+    assert found.sentence == f"Limits of CPU and memory are enforced, in {mount}/cpu/{NAME} and {mount}/memory/{NAME}."
+    # What is there before is written: without swap, the kernel has no file about it.
+    (mount / "memory" / NAME / "podjob").mkdir()
+    (mount / "memory" / NAME / "podjob" / "memory.memsw.limit_in_bytes").touch()
+    made = found.create("job", limits=Limits(memory_bytes=GIB, cpu_milli=1500, cpu_shares=1024))
+    assert made == (mount / "cpu" / NAME / "podjob", mount / "memory" / NAME / "podjob")
+    assert [{path.name: path.read_text() for path in group.iterdir()} for group in made] == [
+        {"cpu.shares": "1024", "cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "150000"},
+        {"memory.limit_in_bytes": str(GIB), "memory.memsw.limit_in_bytes": str(GIB)},
+    ]
+    unlimited = found.create("free", limits=Limits())
+    assert [sorted(path.name for path in group.iterdir()) for group in unlimited] == [["cpu.shares"], []]
+
+
+def test_a_cgroup_that_does_not_go_is_left_after_five_seconds(mount: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of it may hang in the kernel: the job's end is reported all the same."""
+    monkeypatch.setattr(groups, "_kill", lambda _group: None)
+    monkeypatch.setattr(groups, "_POLL_SECONDS", 0.2)
+    stays, goes = mount / "podstays", mount / "podgoes"
+    for group in (stays, goes):
+        group.mkdir(parents=True)
+    (stays / "cgroup.procs").write_text("")
+
+    async def ended() -> float:
+        before = clock()
+        await groups.end([goes, stays])
+        return clock() - before
+
+    assert virtual_time.run(ended()) == pytest.approx(5.0)
+    assert (stays.exists(), goes.exists()) == (True, False)
+
+
+def test_an_out_of_memory_in_any_of_a_jobs_cgroups_counts(tmp_path: Path) -> None:
+    made = [tmp_path / name for name in ("cpu", "memory")]
+    for group in made:
+        group.mkdir()
+    assert not groups.out_of_memory(made)
+    (tmp_path / "memory" / "memory.oom_control").write_text("oom_kill_disable 0\noom_kill 3\n")
+    assert groups.out_of_memory(made)
+    assert groups.out_of_memory(made[::-1])
+
+
+def test_a_systemd_that_does_not_answer_is_no_reason_to_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scope, "_PROBE_SECONDS", 0.05)
+    found = systemd(tmp_path, script="exec sleep 60").command()
+    assert isinstance(found, str)
+    assert found.startswith("systemd-run: ")
+    assert "timed out" in found

@@ -2,15 +2,20 @@
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from dovetail.process import serving
+from dovetail_local_node import log_server
 from dovetail_local_node.log_server import LogServer
 from dovetail_local_node.runs import Run, Runs
+from tests.authority import Authority
 
 EARLIER = "of an earlier queue\n"
 
@@ -125,3 +130,50 @@ async def test_what_a_run_prints_last_is_shown_also_if_it_ends_during_the_answer
 
     monkeypatch.setattr(LogServer, "_runs_still", still)
     assert await logs.get(follow="true") == "line 1\nline 2\nline 3\n"
+
+
+async def test_only_the_api_server_reads_logs(logs: Logs, tmp_path: Path) -> None:
+    """It alone has a certificate of the sandbox's CA, and it has checked who may read which log."""
+    ours, other = Authority(), Authority("another CA")
+    server = ours.sign("127.0.0.1").write(tmp_path / "server", authority=ours.certificate)
+    tls = log_server.tls_context(certificate=server / "tls.crt", key=server / "tls.key", authority=server / "ca.crt")
+    logs.prints("one\n")
+    made = LogServer(runs=logs.runs, uid_of=lambda namespace, name: logs.names.get((namespace, name)))
+
+    async def read(name: str, signer: Authority | None) -> str:
+        context = ssl.create_default_context(cadata=ours.certificate.decode())
+        if signer is not None:
+            folder = signer.sign("kube-apiserver").write(tmp_path / name, authority=signer.certificate)
+            context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+        url = f"https://127.0.0.1:{port}/containerLogs/default/p/main"
+        try:
+            async with aiohttp.ClientSession() as session, session.get(url, ssl=context) as answer:
+                return await answer.text()
+        except aiohttp.ClientError:
+            return "refused"
+
+    async with serving.listening(made.app(), host="127.0.0.1", port=0, tls=tls) as port:
+        signers = {"ours": ours, "other": other, "none": None}
+        found = {name: await read(name, signer) for name, signer in signers.items()}
+    assert found == {"ours": "one\n", "other": "refused", "none": "refused"}
+
+
+async def test_the_last_lines_are_looked_for_in_the_last_bytes_alone(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_server, "_MOST_TAIL_BYTES", 6)
+    logs.prints("0123456789\nab\n")
+    assert await logs.get(tailLines="1") == "ab\n"
+    assert await logs.get(tailLines="2") == "89\nab\n"
+
+
+async def test_only_what_asks_to_follow_follows(logs: Logs) -> None:
+    logs.prints("one\n")
+    assert await logs.get(follow="false") == "one\n"
+    assert await logs.get(follow="") == "one\n"
+
+
+async def test_a_pod_of_the_same_name_in_another_namespace_has_a_log_of_its_own(logs: Logs) -> None:
+    logs.prints("one\n")
+    logs.names = {("other", "p"): "u1"}
+    assert await logs.get() == 'pod "p" has not started here, so it has no log\n'

@@ -103,14 +103,16 @@ def sleeper() -> Iterator[Any]:
     """Starts processes with the mark of a pod, and ends them."""
     made: list[subprocess.Popen[bytes]] = []
 
-    def start(uid: str) -> "subprocess.Popen[bytes]":
-        made.append(subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: uid}, start_new_session=True))
+    def start(uid: str, *words: str) -> "subprocess.Popen[bytes]":
+        command, variables = words or ("sleep", "600"), {**os.environ, MARK: uid}
+        made.append(subprocess.Popen(command, env=variables, start_new_session=True, stdout=subprocess.PIPE))
         return made[-1]
 
     yield start
     for each in made:
         each.kill()
-        each.wait()
+        with each:
+            each.wait()
 
 
 def record(node: Node, uid: str, *, boot_id: str, pid: int) -> None:
@@ -165,3 +167,59 @@ async def test_the_cgroups_of_an_orphan_go_with_it(node: Node, monkeypatch: pyte
     (node.runs.of(MINE) / "run.json").write_bytes(msgspec.json.encode(run))
     await Followed(node).pods._end_orphans()
     assert (ended, node.runs.read(MINE)) == ([Path("/a"), Path("/b")], None)
+
+
+async def test_a_deleted_pods_process_is_asked_first_and_killed_if_it_does_not_end(
+    node: Node, sleeper: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail_local_node.pods._ORPHAN_GRACE_SECONDS", 0.2)
+    trap = f"trap 'echo asked > {tmp_path}/asked' TERM; echo ready; while :; do sleep 0.02; done"
+    stubborn = sleeper(MINE, "sh", "-c", trap)
+    assert await asyncio.to_thread(stubborn.stdout.readline) == b"ready\n"
+    record(node, MINE, boot_id="this", pid=stubborn.pid)
+    await Followed(node).pods._end_orphans()
+    assert stubborn.wait(timeout=60) == -9
+    assert (tmp_path / "asked").exists()
+    assert node.runs.all() == []
+
+
+async def test_each_of_several_orphans_ends_whatever_the_others_are(node: Node, sleeper: Any) -> None:
+    """A run that was never started, one of an earlier boot, and one that runs."""
+    process = sleeper(MINE)
+    record(node, MINE, boot_id="this", pid=process.pid)
+    record(node, OTHER, boot_id="earlier", pid=process.pid)
+    record(node, "never", boot_id="this", pid=process.pid)
+    (node.runs.of("never") / "started").unlink()
+    await Followed(node).pods._end_orphans()
+    assert process.wait(timeout=60) == -15
+    assert node.runs.all() == []
+
+
+async def test_orphans_end_once_the_pods_are_known(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first list every run looks like an orphan's."""
+    happened, ended = list[str](), asyncio.Event()
+    pods = Pods(node, name="local")
+
+    async def follow() -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        happened.append("listed")
+        pods.reflector.synced.set()
+        await asyncio.Event().wait()
+
+    async def end_orphans() -> None:
+        happened.append("orphans ended")
+        ended.set()
+
+    monkeypatch.setattr(pods.reflector, "run", follow)
+    monkeypatch.setattr(pods, "_end_orphans", end_orphans)
+    running = asyncio.create_task(pods.run())
+    async with asyncio.timeout(60):
+        await ended.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    assert happened == ["listed", "orphans ended"]
+
+
+def test_the_pods_of_other_nodes_are_not_asked_for(node: Node) -> None:
+    assert Pods(node, name="local").reflector._selectors == {"fieldSelector": "spec.nodeName=local"}

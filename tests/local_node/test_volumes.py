@@ -168,3 +168,60 @@ def test_the_mode_of_an_item_comes_before_that_of_its_volume(own: int | None, us
     source = volumes.source_of(volume)
     assert source is not None
     assert [each.mode for each in volumes.files_of(source, contents={"k": b""})] == [mode]
+
+
+async def test_a_volume_that_is_mounted_twice_is_filled_once(tmp_path: Path) -> None:
+    asked = list[str]()
+
+    async def read(source: Source) -> Mapping[str, bytes] | None:
+        asked.append(str(source))
+        return {"a": b"1"}
+
+    made = pod((CONFIG, {"mountPath": "/one"}), (CONFIG, {"mountPath": "/two"}))
+    assert await volume_files.fill(made, folder=tmp_path, read=read) is None
+    assert asked == ["ConfigMap lr"]
+    places = volumes.places(made, folder=tmp_path)
+    assert places == {"/one": tmp_path / "train-config", "/two": tmp_path / "train-config"}
+
+
+async def test_texts_and_bytes_of_a_config_map_are_files() -> None:
+    found = msgspec.convert({"data": {"a": "é"}, "binaryData": {"b": b"\xff"}}, volumes.ConfigMapFiles)
+    assert found.by_key == {"a": "é".encode(), "b": b"\xff"}
+
+
+async def test_a_file_that_an_earlier_start_left_unfinished_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "train-config").mkdir()
+    (tmp_path / "train-config" / ".a.new").write_text("half")
+    made = pod((CONFIG, {"mountPath": "/etc/train"}))
+    assert await filled(made, tmp_path, objects={"ConfigMap lr": {"a": b"whole"}}) is None
+    assert [path.name for path in (tmp_path / "train-config").iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("/data", "/h/data"),
+        ("/data/", "/h/data/"),
+        ("/data.bak", "/data.bak"),
+        ("/data-2", "/data-2"),
+        ("/my/data", "/my/data"),
+        ("./data", "./data"),
+        ("--in=/data,/data/x", "--in=/h/data,/h/data/x"),
+    ],
+)
+def test_only_a_whole_mount_path_is_replaced(text: str, found: str) -> None:
+    assert volumes.at_home(text, mounts={"/data": Path("/h/data")}) == found
+
+
+@pytest.mark.parametrize("files", ["configMap", "secret"])
+def test_each_source_is_read_as_what_it_is(files: str) -> None:
+    """A Secret's values are bytes in base64, those of a ConfigMap are texts."""
+    name = {"configMap": {"name": "o"}, "secret": {"secretName": "o"}}[files]
+    ((_, volume),) = volumes.mounted(pod(({"name": "v", files: name}, {"mountPath": "/v"})))
+    source = volumes.source_of(volume)
+    assert source is not None
+    expected = {
+        "configMap": ("ConfigMap o", "configmaps", volumes.ConfigMapFiles),
+        "secret": ("Secret o", "secrets", volumes.SecretFiles),
+    }[files]
+    assert (str(source), source.resource.plural, source.as_type) == expected
