@@ -90,9 +90,13 @@ def test_the_parent_of_the_cgroups_goes_with_the_node_unless_jobs_still_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     left = list[Groups]()
+
+    def leave(groups: Groups) -> None:
+        left.append(groups)
+
     monkeypatch.setattr(choice, "choose", lambda _name, **_: enforced(tmp_path))
     monkeypatch.setattr(main.serving, "run", lambda _program, **_: code)
-    monkeypatch.setattr(Groups, "leave", lambda groups: left.append(groups))
+    monkeypatch.setattr(Groups, "leave", leave)
     words = [f"--{name.replace('_', '-')}={value}" for name, value in vars(options(tmp_path)).items() if value]
     with pytest.raises(SystemExit) as ended:
         main.main([word for word in words if not word.startswith("--umask")])
