@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dovetail.answers.jobs import JobRow
-from dovetail.sdk import Client, errors
+from dovetail.sdk import Client, errors, specs
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_job
 from tests.gateway.served import Face
@@ -213,3 +213,85 @@ async def test_the_history_is_of_the_client_s_namespace(side: Side) -> None:
         with pytest.raises(errors.InvalidError, match="since"):
             await side.all(client.history(since="2026-13-01T00:00:00Z"))
     assert {record.namespace for record in records} <= {"red"}
+
+
+async def test_each_filter_of_jobs_reaches_the_gateway(api: GatewayApiServer, side: Side, gateway: Face) -> None:
+    for number, (name, phase) in enumerate((("waits", "Queued"), ("over", "Failed"), ("runs", "Running")), start=10):
+        status = {"phase": phase, "number": number}
+        api.put("gpujobs", make_job(name, namespace="red", number=number, status=status))
+    await until(lambda: len(gateway.made.cache.jobs) >= 5)
+    async with side.inside(side.client()) as client:
+        by_phase = {job.name for job in await side.all(client.jobs(phase="Failed"))}
+        unfinished = {job.name for job in await side.all(client.jobs(namespace="red", unfinished=True))}
+        of_no_one = await side.all(client.jobs(user="no one"))
+    assert by_phase == {"over"}
+    assert unfinished == {"train", "waits", "runs"}
+    assert of_no_one == []
+
+
+async def test_a_clients_namespace_is_that_of_what_names_none(api: GatewayApiServer, side: Side) -> None:
+    async with side.inside(side.client(namespace="canaryns", token="admin-token")) as client:
+        made = await side.call(client.submit, ["true"], image="busybox", name="mine")
+        other = await side.call(client.submit, ["true"], image="busybox", name="other", namespace="red")
+        found = await side.call(client.job, "train", namespace="red")
+        assert client.allocation()._namespace == "canaryns"
+        assert client.allocation(namespace="red")._namespace == "red"
+    assert [made.namespace, other.namespace, found.namespace] == ["canaryns", "red", "red"]
+
+
+async def test_one_key_is_one_job_and_no_key_is_another(api: GatewayApiServer, side: Side) -> None:
+    async with side.inside(side.client()) as client:
+        first, again, other, without = [
+            await side.call(client.submit, ["true"], image="busybox", **options)
+            for options in ({"key": "k"}, {"key": "k"}, {"key": "another"}, {})
+        ]
+    assert first.name == again.name
+    assert len({first.name, other.name, without.name}) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "value"),
+    [
+        ({"cpu_fallback": True}, "onNoGPU", "RunOnCPU"),
+        ({"cpu_fallback": True}, "onNoGPUAfterSeconds", None),
+        ({"cpu_fallback_after_seconds": 0}, "onNoGPU", "RunOnCPU"),
+        ({"cpu_fallback_after_seconds": 0}, "onNoGPUAfterSeconds", 0),
+        ({}, "onNoGPU", None),
+        ({}, "activeDeadlineSeconds", None),
+        ({"gpu": 0.5}, "gpu", "0.5"),
+        ({"gpu": 2}, "gpu", 2),
+        ({"workers": 3}, "workers", 3),
+    ],
+)
+def test_what_is_asked_of_a_job_is_in_its_spec_and_nothing_else(
+    options: dict[str, Any], field: str, value: Any
+) -> None:
+    usual: dict[str, Any] = {
+        "image": "", "gpu": 1, "environment": {}, "priority": 10, "workers": 1, "time_limit_seconds": None,
+        "cpu_fallback": False, "cpu_fallback_after_seconds": None,
+    }  # fmt: skip
+    spec = specs.job(["true"], **usual | options)
+    assert spec.get(field) == value
+    assert "image" not in spec["template"]["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"), [("a" * 63, True), ("a" * 64, False), ("a-", False), ("-a", False), ("0", True), ("a.b", False)]
+)
+def test_a_name_is_one_that_kubernetes_takes(name: str, fits: bool) -> None:
+    if fits:
+        assert specs.checked_name(name) == name
+    else:
+        with pytest.raises(errors.InvalidError, match="at most 63 lower-case letters, digits and hyphens"):
+            specs.checked_name(name)
+
+
+@pytest.mark.parametrize(("seconds", "fits"), [(29, False), (30, True), (1 << 31, True), ((1 << 31) + 1, False)])
+def test_a_lease_is_as_long_as_the_api_allows(seconds: int, fits: bool) -> None:
+    if fits:
+        found = specs.reservation(2, lease_seconds=seconds, priority=5, workers=3)
+        expected = {"gpu": 2, "workers": 3, "priority": 5, "reservation": {"durationSeconds": seconds}}
+        assert found == expected
+    else:
+        with pytest.raises(errors.InvalidError, match=f"lease_seconds {seconds}: 30 to"):
+            specs.reservation(2, lease_seconds=seconds, priority=5, workers=3)

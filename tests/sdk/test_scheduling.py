@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from dovetail.sdk.scheduling.reservations import Outcome
 from dovetail.sdk.scheduling.scheduler import GPUScheduler, SchedulingPolicy, SchedulingRequest
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.served import Face
-from tests.sdk.conftest import reservations
+from tests.sdk.conftest import reservations, until
 
 TEXTS = {
     "8G,0.5": (1, 0.5, 8.0, None, None),
@@ -55,6 +56,25 @@ CHECKS: dict[str, tuple[GPUMemoryGuard, str, float | None, bool, float | None]] 
     "a size in the text counts": (GPUMemoryGuard(), "1(>=80G)", 60.0, True, 80.0),
     "a model that only the configuration knows": (GPUMemoryGuard(specs={"X1": 100}), "1(X1)", 70.0, True, 100.0),
     "no model leaves it open": (GPUMemoryGuard(), "1", 1000.0, True, None),
+    "a percentage of the memory is taken whatever the strategy": (
+        GPUMemoryGuard("aggressive"),
+        "50%,0.2(V100)",
+        16.1,
+        False,
+        16.0,
+    ),
+    "a size in the text counts where it is above the model's": (GPUMemoryGuard(), "1(V100,>=60G)", 61.0, False, 60.0),
+    "one unknown model of several leaves it open": (GPUMemoryGuard(), "1(V100|X1)", 1000.0, True, None),
+    "no GB are always enough": (GPUMemoryGuard(), "1(V100)", 0.0, True, 32.0),
+    "what dynamic knows counts a tenth more": (GPUMemoryGuard("dynamic", used_gb=15), "1(T4)", None, False, 16.0),
+    "dynamic that knows is as generous as aggressive": (
+        GPUMemoryGuard("dynamic", used_gb=10),
+        "0.5(V100)",
+        None,
+        True,
+        15.2,
+    ),
+    "what is passed comes before what dynamic knows": (GPUMemoryGuard("dynamic", used_gb=99), "1(T4)", 1.0, True, 16.0),
     "dynamic knows a model's need": (GPUMemoryGuard("dynamic", parameters=10**9), "1(T4)", None, False, 16.0),
     "dynamic knows what a job used": (GPUMemoryGuard("dynamic", used_gb=10), "1(T4)", None, True, 16.0),
     "dynamic without either is conservative": (GPUMemoryGuard("dynamic"), "0.5(T4)", 6.5, False, 6.4),
@@ -263,3 +283,75 @@ def test_whatever_happens_in_a_round_each_request_is_placed_once_or_pending(
             added.append(added_later)
             scheduler.add_scheduling_request(wanted(added_later, priority=1))
     assert dict(placed) == room.held, "what is held is known to the caller, with its node"
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Cancelled", "TimedOut"])
+async def test_a_reservation_that_ends_elsewhere_is_no_place_and_does_not_stay(
+    api: GatewayApiServer, client: Any, phase: str
+) -> None:
+    async def end() -> None:
+        await until(lambda: reservations(api))
+        job = api.objects["gpujobs"][reservations(api)[0]]
+        job["status"] = {"phase": phase, "message": "gcancel by rita"}
+        api.put("gpujobs", job)
+
+    ending = asyncio.create_task(end())
+    found = await asyncio.to_thread(
+        GPUScheduler(client, wait_seconds=20)._reservations.reserve,
+        {"gpu": "1", "reservation": {"durationSeconds": 600}}, name="p", namespace="red", key="k", wait_seconds=20,
+    )  # fmt: skip
+    await ending
+    assert found == Outcome(node=None, why="gcancel by rita")
+    assert reservations(api) == []
+
+
+async def test_an_interruption_while_a_place_is_waited_for_leaves_no_reservation(
+    api: GatewayApiServer, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dovetail.sdk.blocking.runtime.sleep", interrupted)
+    monkeypatch.setattr("dovetail.sdk.scheduling.reservations.time.sleep", interrupted)
+
+    def schedule() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            GPUScheduler(client, wait_seconds=20).schedule_pod(wanted("p"))
+
+    await asyncio.to_thread(schedule)
+    assert len([each for each in api.requests if each[1] == "create"]) == 1
+    assert reservations(api) == []
+
+
+@pytest.mark.parametrize("priority", [-11, 246, -10, 245])
+def test_a_priority_stays_within_that_of_jobs(priority: int) -> None:
+    scheduler = GPUScheduler(_no_client())
+    if -10 <= priority <= 245:
+        scheduler.add_scheduling_request(wanted("p", priority=priority))
+        assert [each.priority for each in scheduler.pending] == [priority]
+    else:
+        with pytest.raises(errors.InvalidError, match=f"priority {priority}: -10 to 245"):
+            scheduler.add_scheduling_request(wanted("p", priority=priority))
+
+
+@pytest.mark.parametrize(
+    ("text", "memory_gb", "asked"),
+    [
+        ("1(V100)", 16.2, "1(V100,>=17G)"),
+        ("1(A100,>=40G)", 16, "1(A100,>=40G)"),
+        ("0.5(V100)", 1.5, "1536M,0.5(V100)"),
+        ("8G,0.5(V100)", 4, "8G,0.5(V100)"),
+    ],
+)
+def test_the_memory_of_a_pod_is_that_of_its_request_or_what_it_says(text: str, memory_gb: float, asked: str) -> None:
+    specs = list[Any]()
+
+    def reserve(spec: Any, **_: Any) -> Outcome:
+        specs.append(spec)
+        return Outcome(node="b")
+
+    scheduler = GPUScheduler(_no_client())
+    scheduler._reservations = SimpleNamespace(reserve=reserve)  # type: ignore[assignment]
+    assert scheduler.schedule_pod(wanted("p", gpu_requirement=text, memory_requirement=memory_gb)) == "b"
+    (spec,) = specs
+    assert (spec["gpu"], spec["reservation"]) == (asked, {"durationSeconds": 86400})

@@ -279,6 +279,17 @@ def test_a_batch_size_is_the_largest_power_of_two_that_fits(
     assert expected * per_sample_mib <= memory_gb * 1024 * 0.8 < 2 * expected * per_sample_mib
 
 
+@pytest.mark.parametrize(("model_mib", "expected"), [(0, 128), (6500, 64), (13000, 1), (13007.2, 1)])
+def test_the_model_takes_its_memory_with_any_batch(model_mib: float, expected: int) -> None:
+    assert suggest_batch_size(16, 100, model_mib=model_mib) == expected
+    assert expected * 100 + model_mib <= 16 * 1024 * 0.8 < 2 * expected * 100 + model_mib
+
+
+def test_a_model_that_leaves_no_room_for_a_sample_is_refused() -> None:
+    with pytest.raises(errors.InvalidError, match="not one sample fits into the 0 MiB that 16 GB leave"):
+        suggest_batch_size(16, 100, model_mib=20000)
+
+
 @pytest.mark.parametrize(("memory_gb", "per_sample_mib"), [(0, 1), (1, 0), (-1, 1), (1, 1000), (float("nan"), 1)])
 def test_a_batch_size_that_cannot_be_is_refused(memory_gb: float, per_sample_mib: float) -> None:
     with pytest.raises(errors.InvalidError, match=r"a number above 0 is needed|not one sample fits"):

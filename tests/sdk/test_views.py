@@ -117,3 +117,27 @@ def test_a_notebook_gets_one_view_that_follows(monkeypatch: pytest.MonkeyPatch) 
     for row in (ROW, ROW, msgspec.structs.replace(ROW, phase="Running")):
         show(row)
     assert (len(display.shown), len(display.updated)) == (1, 1)
+
+
+@pytest.mark.parametrize("shell", ["a terminal's", "none", "a kernel's without displays"])
+def test_without_a_notebook_nothing_is_imported_for_it(monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
+    for name in ("IPython", "IPython.display"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    if shell != "none":
+        made = python_types.ModuleType("IPython")
+        running = python_types.SimpleNamespace(**({} if shell == "a terminal's" else {"kernel": True}))
+        made.get_ipython = lambda: running  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "IPython", made)
+    shown = list[JobRow]()
+    assert shower(shown.append) == shown.append
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert type(shower(None)).__name__ == "_Lines"
+    assert "IPython.display" not in sys.modules
+
+
+def test_where_no_one_may_look_a_terminal_is_left_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    shower(False)(ROW)
+    assert capsys.readouterr().err == ""
