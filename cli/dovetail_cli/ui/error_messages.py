@@ -1,6 +1,15 @@
 """Errors of libraries as a command's errors: a sentence that says what to do, an exit code."""
 
-from dovetail.kube.errors import Forbidden, Invalid, KubeconfigError, NotFound, StatusError, Unauthorized, Unreachable
+from dovetail.kube.errors import (
+    Forbidden,
+    Invalid,
+    KubeconfigError,
+    NotFound,
+    StatusError,
+    Unauthorized,
+    Undecodable,
+    Unreachable,
+)
 from dovetail.query.errors import InvalidQueryError, NotFoundError
 from dovetail_cli.ui.errors import CommandError, MissingError, NoConnectionError, UsageError
 
@@ -15,7 +24,8 @@ def explain(error: Exception) -> CommandError:
     if isinstance(error, StatusError):
         return _refusal(error)
     match error:
-        case KubeconfigError() | Unreachable():
+        # What cannot be read is no API server's, such as the login page of a proxy.
+        case KubeconfigError() | Unreachable() | Undecodable():
             return NoConnectionError("; ".join([str(error), *getattr(error, "__notes__", ())]))
         case InvalidQueryError():
             return UsageError(str(error))

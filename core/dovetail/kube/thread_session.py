@@ -33,8 +33,10 @@ class ThreadSession:
         self._connection = connection
         self._tls = connection.ssl_context()
         self._free: list[http.client.HTTPConnection] = []
+        self._is_closed = False
 
     async def close(self) -> None:
+        self._is_closed = True
         while self._free:
             self._free.pop().close()
 
@@ -50,7 +52,11 @@ class ThreadSession:
             # The deadline or Ctrl-C: closing the socket wakes the thread.
             _end(line)
             raise
-        self._free.append(line)
+        if self._is_closed:
+            # A request that nobody waits for any more, such as the other one of a `gather` that has failed.
+            line.close()
+        else:
+            self._free.append(line)
         return answer
 
     def stream(
@@ -76,6 +82,9 @@ class ThreadSession:
             outcome: Answer | Exception = self._ask(line, request=request)
         except Exception as error:  # noqa: BLE001 - it is raised again where the future is awaited
             outcome = error
+        if done.cancelled():
+            # It may have been abandoned while it connected, when there was no socket to close.
+            _end(line)
         # The loop is closed when the caller has stopped waiting.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, done, outcome)

@@ -4,11 +4,13 @@ import asyncio
 import dataclasses
 import datetime as dt
 import ipaddress
+import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -99,6 +101,46 @@ async def test_what_is_given_up_ends_its_connection(api: Api) -> None:
         while threading.active_count() > threads:  # noqa: ASYNC110 - no event says it
             await asyncio.sleep(0.01)
     await session.close()
+
+
+async def test_what_is_given_up_while_it_connects_leaves_no_socket(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connects, given_up = threading.Event(), threading.Event()
+    sockets: list[socket.socket] = []
+    connect = socket.create_connection
+
+    def late(*args: Any, **options: Any) -> socket.socket:
+        connects.set()
+        assert given_up.wait(60)
+        sockets.append(connect(*args, **options))
+        return sockets[-1]
+
+    monkeypatch.setattr(socket, "create_connection", late)
+    session = ThreadSession(Connection(server=f"http://127.0.0.1:{server.server_port}"))
+    threads = set(threading.enumerate())
+    asking = asyncio.create_task(session.exchange(ASKED))
+    await asyncio.to_thread(connects.wait, 60)
+    (thread,) = [each for each in set(threading.enumerate()) - threads if not each.name.startswith("asyncio")]
+    asking.cancel()
+    await asyncio.wait([asking])
+    given_up.set()
+    await asyncio.to_thread(thread.join, 60)
+    await session.close()
+    assert [each.fileno() for each in sockets] == [-1]
+
+
+async def test_a_request_that_outlives_its_session_leaves_no_connection(api: Api) -> None:
+    """The other request of a `gather` that has failed."""
+    released = asyncio.Event()
+    api.answer("GET /version", Answer(released=released))
+    session = ThreadSession(Connection(server=api.url))
+    asking = asyncio.create_task(session.exchange(ASKED))
+    await api.until("GET /version", count=1)
+    await session.close()
+    released.set()
+    await asking
+    assert session._free == []
 
 
 @pytest.fixture
