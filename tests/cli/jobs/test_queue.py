@@ -15,7 +15,7 @@ from dovetail_cli.jobs import job_rows, listing
 from dovetail_cli.jobs.listing import Question
 from dovetail_cli.ui.errors import UsageError
 from tests.cli.builders import NOW, ago, make_gpunode, make_job
-from tests.core.kube.api import Answer, Api
+from tests.core.kube.api import Answer, Api, refusal
 
 VIEW = View(now=NOW)
 JOBS = [
@@ -142,3 +142,66 @@ async def test_a_node_without_devices_is_no_gpu_node(
     body = {"metadata": {"resourceVersion": "1"}, "items": items}
     api.answer("GET /apis/dovetail.dev/v1beta1/gpunodes", Answer(body=body))
     assert await listing._gpu_nodes(cluster) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [(None, None), ("5", 5), ("+5", 5), ("-5", -5), ("0", None), ("five", None), ("1.5", None)]
+)
+def test_a_limit_is_a_whole_number_of_the_first_or_last(text: str | None, number: int | None) -> None:
+    if text is None or number is not None:
+        assert listing.parse_limit(text) == number
+    else:
+        with pytest.raises(UsageError, match=f'-n "{text}": write a whole number'):
+            listing.parse_limit(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "users"),
+    [(None, set()), ("all", set()), ("ada,all", set()), ("ada, bob,", {"ada", "bob"}), ("", set()), ("ball", {"ball"})],
+)
+def test_users_are_names_and_all_is_everyone(text: str | None, users: set[str]) -> None:
+    assert listing.parse_users(text) == users
+
+
+@pytest.mark.parametrize(
+    ("seconds", "form", "problem"),
+    [(0.1, "table", ""), (0.09, "table", "--interval 0.09: at least 0.1 seconds"), (5, "json", "-w refreshes a table")],
+)
+def test_a_table_that_is_refreshed_has_time_to_be_read(seconds: float, form: str, problem: str) -> None:
+    if problem:
+        with pytest.raises(UsageError, match=problem):
+            listing.check_interval(seconds, form=form)
+    else:
+        assert listing.check_interval(seconds, form=form) == seconds
+
+
+GPUNODES = "GET /apis/dovetail.dev/v1beta1/gpunodes"
+
+
+@pytest.mark.parametrize(
+    ("answer", "one_node"),
+    [
+        (Answer(body={"metadata": {}, "items": [values_of(make_gpunode("a"))]}), True),
+        (Answer(body={"metadata": {}, "items": [values_of(make_gpunode(name)) for name in "ab"]}), False),
+        (
+            Answer(
+                body={"metadata": {}, "items": [values_of(make_gpunode("a")), values_of(make_gpunode("b", gpus=0))]}
+            ),
+            True,
+        ),
+        (refusal(403), False),
+        (refusal(404), False),
+    ],
+)
+async def test_a_node_is_left_out_where_it_is_the_only_one_with_gpus(
+    api: Api, cluster: Cluster, answer: Answer, one_node: bool
+) -> None:
+    api.answer("GET /apis/dovetail.dev/v1beta1/namespaces/default/gpujobs", Answer(body={"metadata": {}, "items": []}))
+    api.answer(GPUNODES, answer)
+    _, view = await listing._look(cluster)
+    assert view.one_node is one_node
+
+
+@pytest.mark.parametrize(("mebibytes", "text"), [(0, "0"), (512, "512M"), (1024, "1G"), (1536, "1536M"), (2048, "2G")])
+def test_memory_is_in_the_largest_whole_unit(mebibytes: int, text: str) -> None:
+    assert job_rows._memory(mebibytes) == text
