@@ -142,3 +142,19 @@ async def test_whoever_looks_while_the_agent_ends_begins_nothing_and_fails_on_no
     assert [type(each) for each in told.value.exceptions] == [LookupError]
     assert ended.is_set()
     assert working.looks == 0
+
+
+async def test_a_feature_that_is_busy_with_one_node_acts_on_another() -> None:
+    """And a busy feature keeps no other from its look."""
+    first, second = Working(), Working()
+    second.name = "another"
+    other = Seen(node=make_node("node-b"), now=NOON)
+    async with asyncio.TaskGroup() as tasks:
+        beside = FeatureRunner([first, second])
+        beside.start(tasks, wake=lambda: None)
+        for seen in (SEEN, other, SEEN, other):
+            beside.act(seen, status=GPUNodeStatus())
+            await asyncio.sleep(0)
+        assert (first.looks, second.looks) == (2, 2)
+        for feature in (first, second):
+            feature.go_on.set()
