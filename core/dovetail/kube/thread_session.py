@@ -53,7 +53,7 @@ class ThreadSession:
             _end(line)
             raise
         if self._is_closed:
-            # A request that nobody waits for any more, such as the other one of a `gather` that has failed.
+            # The caller has gone: it was the other request of a `gather` that has failed.
             line.close()
         else:
             self._free.append(line)
