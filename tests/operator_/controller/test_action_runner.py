@@ -12,6 +12,8 @@ from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.client import Client
+from dovetail.kube.errors import ServerFault, StatusError
+from dovetail_operator.controller import action_runner
 from dovetail_operator.job.actions import (
     Action,
     ChangeTask,
@@ -24,7 +26,7 @@ from dovetail_operator.job.actions import (
 )
 from dovetail_operator.state.pending_writes import Kind
 from tests.core.kube.api import Answer, Api, refusal
-from tests.operator_.builders import make_child, make_job, make_state, see
+from tests.operator_.builders import LET_GO, NOW, make_child, make_job, make_state, see
 from tests.operator_.controller.test_controller import GPUJOBS, JOBS, Rig
 
 JOB = make_job(status={"number": 1})
@@ -138,3 +140,143 @@ async def test_the_actions_after_one_that_cannot_be_done_are_not_begun(client: C
     actions = [PatchJob(spec={"parallelism": at}) for at in range(3)]
     assert not await rig.controller.reconciler._actions.run(see(JOB, child=CHILD), actions=actions)
     assert [each.body["spec"]["parallelism"] for each in api.of(f"PATCH {JOBS}/x")] == list(range(kept + 1))
+
+
+def runner_of(rig: Rig) -> Any:
+    return rig.controller.reconciler._actions
+
+
+def admissions(rig: Rig) -> float | None:
+    return rig.registry.get_sample_value("dovetail_admissions_total")
+
+
+ARRAY = make_job("x", array={"indexes": "0-2"}, status={"number": 1})
+
+
+async def test_an_array_s_actions_are_all_taken_although_one_of_them_fails(client: Client, api: Api) -> None:
+    """Its error is raised afterwards, and the array is tried again."""
+    rig = Rig(api, client, make_state(a=1))
+    rig.state.store.job_changed(ARRAY)
+    api.answer(f"POST {GPUJOBS}", refusal(500), body(TASK), body(TASK))
+    actions = [CreateTask(manifest={"metadata": {"name": f"x-{index}"}}) for index in range(3)]
+    with pytest.raises(ServerFault):
+        await runner_of(rig).run(see(ARRAY), actions=actions)
+    assert len(api.of(f"POST {GPUJOBS}")) == 3
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_a_task_that_the_api_server_refuses_keeps_its_array_from_more_for_a_while(
+    client: Client, api: Api, refused: bool
+) -> None:
+    rig = Rig(api, client, make_state(a=1))
+    rig.state.store.job_changed(ARRAY)
+    api.answer(f"POST {GPUJOBS}", body(TASK), refusal(403, message="exceeded quota: team") if refused else body(TASK))
+    actions = [CreateTask(manifest={"metadata": {"name": f"x-{index}"}}) for index in range(2)]
+    assert await runner_of(rig).run(see(ARRAY), actions=actions) is not refused
+    found = rig.state.decisions.refusal_of(ARRAY, now=NOW)
+    assert (found.reason if found is not None else None) == ("Quota" if refused else None)
+
+
+@pytest.mark.parametrize(
+    ("action", "request_", "admitted"),
+    [
+        (PatchJob(spec={"suspend": False}), f"PATCH {JOBS}/x", 1),
+        (PatchJob(spec={"suspend": True}), f"PATCH {JOBS}/x", 0),
+        (PatchJob(spec={"parallelism": 3}), f"PATCH {JOBS}/x", 0),
+        (CreateJob(manifest=MANIFEST), f"POST {JOBS}", 1),
+        (CreateJob(manifest={**MANIFEST, "spec": {"suspend": True}}), f"POST {JOBS}", 0),
+    ],
+)
+async def test_a_job_counts_as_admitted_when_it_may_run_and_each_change_of_its_batch_job_as_one_of_the_room(
+    client: Client, api: Api, action: Action, request_: str, admitted: int
+) -> None:
+    rig, room = Rig(api, client, make_state(a=1)), list[str]()
+    rig.state.store.job_changed(JOB)
+    rig.state.store.child_changed(CHILD)
+    rig.controller._scheduling.room_changed = lambda: room.append("changed")  # type: ignore[method-assign]
+    api.answer(request_, body(CHILD))
+    assert await runner_of(rig).run(see(JOB, child=CHILD), actions=[action])
+    assert (admissions(rig), room) == (admitted, ["changed"])
+    waited = rig.registry.get_sample_value("dovetail_job_wait_seconds_sum")
+    assert waited == 100 * admitted
+
+
+@pytest.mark.parametrize(
+    ("code", "spec", "is_replaced"),
+    [
+        (422, {"suspend": False, "template": {}}, True),
+        (422, {"suspend": False}, False),
+        (400, {"template": {}}, False),
+    ],
+)
+async def test_a_batch_job_that_takes_no_other_template_is_replaced_and_no_other_refusal_ends_one(
+    client: Client, api: Api, code: int, spec: dict[str, Any], is_replaced: bool
+) -> None:
+    rig = Rig(api, client, make_state(a=1))
+    rig.state.store.job_changed(JOB)
+    rig.state.store.child_changed(CHILD)
+    api.answer(f"PATCH {JOBS}/x", refusal(code, reason="Invalid"))
+    api.answer(f"DELETE {JOBS}/x", Answer(body={}))
+    running = runner_of(rig).run(see(JOB, child=CHILD), actions=[PatchJob(spec=spec)])
+    if is_replaced:
+        assert not await running
+    else:
+        with pytest.raises(StatusError):
+            await running
+    preconditions = [seen.body["preconditions"] for seen in api.of(f"DELETE {JOBS}/x")]
+    assert preconditions == [{"uid": "uid-child", "resourceVersion": "20"}] * is_replaced
+    assert admissions(rig) == 0
+
+
+async def test_a_refused_batch_job_frees_its_room_and_is_not_counted(client: Client, api: Api) -> None:
+    rig = Rig(api, client, make_state(a=1))
+    rig.state.store.job_changed(JOB)
+    rig.state.decisions.set_verdict("uid-x", verdict=LET_GO)
+    api.answer(f"POST {JOBS}", refusal(403, message="exceeded quota: team"))
+    assert not await runner_of(rig).run(see(JOB), actions=[CreateJob(manifest=MANIFEST)])
+    assert "uid-x" not in rig.state.decisions.verdicts
+    assert (admissions(rig), runner_of(rig)._pending.wait_seconds("team/x")) == (0, 0)
+
+
+async def test_a_job_in_turns_with_a_liveness_probe_is_warned_as_it_is_created(client: Client, api: Api) -> None:
+    probed = {"containers": [{"name": "main", "image": "i", "livenessProbe": {"exec": {"command": ["true"]}}}]}
+    rig, job = Rig(api, client, make_state(a=1)), make_job(gpu="0.5", mode="TimeShared", template={"spec": probed})
+    rig.state.store.job_changed(job)
+    api.answer(f"POST {JOBS}", body(CHILD))
+    assert await runner_of(rig).run(see(job), actions=[CreateJob(manifest=MANIFEST)])
+    assert [rig.events.get_nowait().reason for _ in range(rig.events.qsize())] == ["LivenessProbe"]
+
+
+RECORD = make_job("job-g", status={"number": 4})
+
+
+@pytest.mark.parametrize(
+    ("action", "suspend"),
+    [
+        (PatchJob(spec={"suspend": False}), False),
+        (PatchJob(spec={"suspend": True}), True),
+        (PatchJob(spec={"parallelism": 1}), True),
+        (CreateJob(manifest=MANIFEST), True),
+        (DeleteJob(), True),
+    ],
+)
+@pytest.mark.parametrize("changes", [True, False])
+async def test_a_guest_is_let_go_or_held_and_nothing_of_it_is_created_or_deleted(
+    client: Client, api: Api, monkeypatch: pytest.MonkeyPatch, action: Action, suspend: bool, changes: bool
+) -> None:
+    """It counts as admitted when it is let go, and its record waits for the version that was written."""
+    rig, held = Rig(api, client, make_state(a=1)), list[bool]()
+    written = make_child(RECORD, uid="uid-job-g")
+    rig.state.store.job_changed(RECORD)
+
+    async def hold(record: GPUJob, *, suspend: bool) -> Job | None:
+        assert record is RECORD
+        held.append(suspend)
+        return written if changes else None
+
+    monkeypatch.setattr(action_runner, "is_guests", lambda job: job is RECORD)
+    monkeypatch.setattr(runner_of(rig)._guests, "hold", hold)
+    assert await runner_of(rig).run(see(RECORD, child=written), actions=[action])
+    assert (held, api.seen) == ([suspend], [])
+    assert admissions(rig) == (changes and not suspend)
+    assert (runner_of(rig)._pending.wait_seconds("team/job-g") > 0) is changes

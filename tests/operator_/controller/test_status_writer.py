@@ -1,10 +1,12 @@
-"""A status that was written is counted where it tells of a preemption, and only then."""
+"""Writes of a status: what they are counted for, which events follow, and when a job is looked at again."""
+
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from dovetail.api.conversion import values_of
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.kube.client import Client
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.controller.status_writer import StatusWriter
@@ -13,6 +15,7 @@ from dovetail_operator.metrics import make_counters
 from dovetail_operator.state.pending_writes import PendingWrites
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import at, make_job, make_state
+from tests.operator_.controller.test_wake_ups import Woken
 
 STATUS = "PUT /apis/dovetail.dev/v1beta1/namespaces/team/gpujobs/x/status"
 
@@ -46,3 +49,89 @@ async def test_preemptions_are_counted_once_they_are_written(
     api.answer(STATUS, answer)
     await writer.write(before, status=after.status)
     assert registry.get_sample_value("dovetail_preemptions_total") == counted
+
+
+class Scene(Woken):
+    """A writer that notes its events."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self.state = make_state(a=1)
+        self.state.store.job_changed(make_job())
+        self.pacing, self.pending = Pacing(), PendingWrites()
+        self.said: list[tuple[str, str]] = []
+        queue: Any = self
+        self.writer = StatusWriter(
+            client,
+            state=self.state,
+            queue=queue,
+            pacing=self.pacing,
+            pending=self.pending,
+            post=lambda news: self.said.append((news.reason, news.message)),
+            preemptions=make_counters(CollectorRegistry()).preemptions,
+        )
+
+
+@pytest.fixture
+def scene(client: Client) -> Scene:
+    return Scene(client)
+
+
+def status(phase: str = "Running", **more: Any) -> GPUJobStatus:
+    return make_job(status={"phase": phase, **more}).status
+
+
+def condition(type_: str, message: str) -> dict[str, Any]:
+    return {"type": type_, "status": "False", "reason": "R", "message": message, "lastTransitionTime": at(0)}
+
+
+async def test_each_thing_that_a_status_says_for_the_first_time_is_an_event(scene: Scene, api: Api) -> None:
+    api.answer(STATUS, Answer(body=values_of(make_job(meta={"resourceVersion": "11"}))))
+    told = [condition("DevicesHealthy", "GPU 0 is ill"), condition("MemoryWithinPromise", "Pod p uses too much")]
+    assert await scene.writer.write(make_job(), status=status(nodeList="a", conditions=told))
+    assert scene.said == [
+        ("BadCard", "GPU 0 is ill"), ("MemoryOverPromise", "Pod p uses too much"), ("Running", "Running on a"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "keys", "waits"),
+    [
+        (refusal(409), ["team/x"], True),
+        (refusal(404), [], False),
+        (Answer(body=values_of(make_job(meta={"resourceVersion": "11"}))), [], True),
+    ],
+)
+async def test_after_a_write_the_next_look_waits_for_the_watch_and_a_conflict_asks_for_it(
+    scene: Scene, api: Api, answer: Answer, keys: list[str], waits: bool
+) -> None:
+    api.answer(STATUS, answer)
+    assert await scene.writer.write(make_job(), status=status()) is (answer.status == 200)
+    assert (scene.keys, scene.pending.wait_seconds("team/x") > 0) == (keys, waits)
+    assert bool(scene.said) is (answer.status == 200)
+    # Whatever came of it, no status is on its way any more.
+    assert not scene.pending.is_being_sent("team/x", status=status())
+
+
+async def test_a_status_that_comes_back_by_the_watch_is_known_as_ours(scene: Scene, api: Api) -> None:
+    written = make_job(meta={"resourceVersion": "11"}, status={"phase": "Running"})
+    api.answer(STATUS, Answer(body=values_of(written)))
+    await scene.writer.write(make_job(), status=status())
+    assert scene.pending.observed("GPUJob", meta=written.metadata).is_own_status
+
+
+async def test_what_may_wait_is_written_when_it_is_due_and_not_before(scene: Scene, api: Api) -> None:
+    """A figure of a running job: the time counts from the last write."""
+    job = make_job(status={"phase": "Running", "elapsed": "10s"})
+    api.answer(STATUS, Answer(body=values_of(job)))
+    await scene.writer.write(make_job(), status=job.status)
+    await scene.writer.write_or_postpone(job, status=status(elapsed="20s"))
+    ((key, seconds),) = scene.later
+    assert (key, len(api.of(STATUS)), seconds > 0) == ("team/x", 1, True)
+
+
+async def test_a_status_that_is_there_already_is_no_write(scene: Scene, api: Api) -> None:
+    job = make_job(status={"phase": "Running"})
+    assert await scene.writer.write(job, status=job.status)
+    await scene.writer.write_or_postpone(job, status=job.status)
+    assert (api.seen, scene.said, scene.later) == ([], [], [])

@@ -99,6 +99,13 @@ async def test_a_status_that_lags_is_no_finding_if_it_has_caught_up(cluster: Clu
     assert cluster.count("AllocationWithoutPod") == 0
 
 
+async def test_a_status_that_begins_to_lag_meanwhile_is_of_the_next_audit(cluster: Cluster) -> None:
+    other = msgspec.structs.replace(late(), metadata=msgspec.structs.replace(late().metadata, name="y", uid="uid-y"))
+    cluster.at_look = {1: [late()]} | {look: [other] for look in range(2, 14)}
+    await cluster.watch.audit()
+    assert (cluster.looks, cluster.count("AllocationWithoutPod")) == (2, 0)
+
+
 async def test_a_status_that_stays_wrong_is_a_finding(cluster: Cluster) -> None:
     cluster.jobs = [late()]
     await cluster.watch.audit()

@@ -19,6 +19,7 @@ from dovetail.cluster.node_tenants import tenant_of_pod
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.kube.errors import Conflict, NotFound, Status
 from dovetail_operator.watchers.node_tenants import NodeTenants, Pace
+from tests.containers import items_by_attribute
 from tests.operator_.builders import make_pod
 
 SECRET = "s3cr3t"
@@ -338,6 +339,59 @@ async def test_no_question_is_answered_while_a_pod_of_the_node_was_not_seen(scen
     scene.tenants.pod_event("ADDED", unseen)
     await scene.until(lambda: scene.server.objects["n1"].spec.answers == 1)
     assert [each.uid for each in scene.of()] == [unseen.metadata.uid]
+
+
+async def test_as_many_pods_are_not_the_same_pods(scene: Scene) -> None:
+    """A pod that has gone and one that has come, neither of which the watch has told of."""
+    scene.node()
+    gone = scene.pod(0)
+    await scene.until(scene.of)
+    scene.server.pods.pop(gone.metadata.uid)
+    unseen = scene.pod(1, seen=False)
+    scene.report(asked=1)
+    await scene.until(lambda: scene.server.lists >= 2)
+    assert scene.server.objects["n1"].spec.answers == 0
+    scene.tenants.pod_event("ADDED", unseen)
+    await scene.until(lambda: scene.server.objects["n1"].spec.answers == 1)
+
+
+async def test_each_question_is_answered_and_an_agent_that_begins_again_asks_none(scene: Scene) -> None:
+    scene.node()
+    scene.pod(0)
+    queue = scene.tenants._queue
+    for asked in (1, 2):
+        # Nothing else makes it look at the node.
+        await scene.until(lambda: scene.of() and not queue.load and not queue._timers)
+        scene.report(asked=asked)
+        await scene.until(lambda asked=asked: scene.of() and scene.server.objects["n1"].spec.answers == asked)
+    lists = scene.server.lists
+    scene.report(asked=0)
+    scene.pod(1)
+    await scene.until(lambda: len(scene.of()) == 2)
+    assert (scene.server.lists, scene.server.objects["n1"].spec.answers) == (lists, 2)
+
+
+async def test_a_node_that_is_one_with_gpus_for_a_moment_costs_no_other_its_list(scene: Scene) -> None:
+    for event, labels in (("ADDED", {names.LABEL_MANAGED: "true"}), ("MODIFIED", {"disk": "ssd"})):
+        scene.node("brief", uid="uid-brief", event=event, **labels)
+    scene.pod(1, node="brief", seen=False)
+    scene.pod(0, seen=False)
+    scene.node()
+    await scene.until(scene.of)
+    assert list(scene.server.objects) == ["n1"]
+
+
+async def test_of_a_node_that_went_nothing_is_kept(scene: Scene) -> None:
+    scene.server.watches.clear()
+    scene.node()
+    scene.pod()
+    await scene.until(lambda: "n1" in scene.server.objects)
+    assert scene.tenants._pending._deadlines
+    scene.report(asked=1)
+    scene.node(event="DELETED")
+    scene.report(event="DELETED")
+    scene.tenants.object_event("DELETED", scene.server.objects.pop("n1"))
+    await scene.until(lambda: +items_by_attribute(scene.tenants) == +items_by_attribute(Scene(Server()).tenants))
 
 
 async def test_a_write_that_lost_a_race_is_made_again(scene: Scene) -> None:

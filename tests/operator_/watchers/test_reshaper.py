@@ -2,13 +2,17 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import settings
 
+from dovetail.api.builtin import PodStatus
+from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.api.resources import GPUNODES
 from dovetail.formats.durations import timestamp
-from tests.operator_.builders import NOW
+from tests.operator_.builders import NOW, at
 from tests.operator_.watchers.reshape_machine import CARD, LAYOUTS, NODE, ReshapeMachine, pod_with
 
 TestReshape = ReshapeMachine.TestCase
@@ -206,3 +210,77 @@ def test_a_drain_is_forgotten_with_its_request() -> None:
     assert machine.server.gpunode.spec.reshape == {}
     machine.operator_checks()
     assert machine.operator._drains == {}
+
+
+def reshaped(machine: ReshapeMachine, *, refuses: bool = False) -> None:
+    """A change from its request to its end."""
+    drained(machine)
+    machine.agent_acts(late_tenants=False, refuses=refuses)
+    machine.agent_reports(late_tenants=False)
+    machine.watches_deliver()
+    machine.state.decisions.set_reshapes(())
+    machine.operator_checks()
+    machine.watches_deliver()
+
+
+def test_the_answer_to_an_earlier_request_does_not_end_the_next_one() -> None:
+    machine = ReshapeMachine()
+    reshaped(machine)
+    said = len(machine.events)
+    machine.time_passes(seconds=60.0)
+    machine.queue_decides(layout=LAYOUTS[2])
+    machine.operator_checks()
+    machine.state.decisions.set_reshapes(())
+    machine.watches_deliver()
+    machine.operator_checks()
+    assert list(machine.server.gpunode.spec.reshape) == [CARD]
+    assert [event.reason for event in machine.events[said:]] == ["Reshaping"]
+
+
+def test_a_change_that_succeeds_clears_the_words_about_one_that_failed() -> None:
+    machine = ReshapeMachine()
+    reshaped(machine, refuses=True)
+    assert machine.state.decisions.reshape_problem("uid-x")
+    machine.time_passes(seconds=60.0)
+    reshaped(machine)
+    assert machine.state.decisions.reshape_problem("uid-x") == ""
+    assert machine.events[-1].reason == "Reshaped"
+
+
+def test_a_pod_that_has_ended_holds_no_instance() -> None:
+    machine = ReshapeMachine()
+    requested(machine)
+    pod = pod_with("p", uuid="MIG-3")
+    machine.server.pods["p"] = msgspec.structs.replace(pod, status=msgspec.convert({"phase": "Succeeded"}, PodStatus))
+    drained(machine)
+    assert machine.server.gpunode.spec.reshape["GPU-0"].drained
+
+
+def test_an_end_that_could_not_be_written_is_said_when_it_is() -> None:
+    machine = ReshapeMachine()
+    drained(machine)
+    machine.agent_acts(late_tenants=False, refuses=False)
+    machine.agent_reports(late_tenants=False)
+    machine.watches_deliver()
+    machine.server.put(machine.server.gpunode)
+    machine.state.decisions.set_reshapes(())
+    for reasons in (["Reshaping"], ["Reshaping", "Reshaped"]):
+        machine.operator_checks()
+        assert [event.reason for event in machine.events] == reasons
+        machine.watches_deliver()
+
+
+@pytest.mark.parametrize(("ready", "stays"), [("True", False), ("False", True), (None, True)])
+def test_a_drained_request_ends_only_by_an_agent_that_can_say_so(ready: str | None, stays: bool) -> None:
+    """One that cannot read its devices may be at work on this one."""
+    machine = ReshapeMachine()
+    drained(machine)
+    gpunode, conditions = machine.server.gpunode, list[Any]()
+    if ready is not None:
+        conditions = [{"type": "Ready", "status": ready, "reason": "R", "message": "", "lastTransitionTime": at(0)}]
+    status = msgspec.convert({"devices": [], "conditions": conditions}, GPUNodeStatus)
+    machine.server.put(msgspec.structs.replace(gpunode, status=status))
+    machine.state.decisions.set_reshapes(())
+    machine.watches_deliver()
+    machine.operator_checks()
+    assert bool(machine.server.gpunode.spec.reshape) is stays

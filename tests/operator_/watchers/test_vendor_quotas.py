@@ -92,6 +92,19 @@ async def test_its_limit_follows(rig: Rig, api: Api) -> None:
     assert patch["metadata"] == {"uid": "u2"}
 
 
+async def test_what_a_companion_limits_beyond_that_is_taken_out(rig: Rig, api: Api) -> None:
+    """By whoever wrote it: a merge patch that leaves a key out keeps it."""
+    edited = ours()
+    edited["spec"]["hard"] |= {"pods": "0"}
+    api.answer(LIST, page(theirs(), edited))
+    api.answer(f"PATCH {QUOTAS}/dovetail-gpus", Answer(body=ours()))
+    async with rig.running():
+        await api.until(f"PATCH {QUOTAS}/dovetail-gpus", count=1)
+    assert api.of(f"PATCH {QUOTAS}/dovetail-gpus")[0].body["spec"]["hard"] == {
+        f"requests.{names.GPU_MILLI}": "4000", f"requests.{names.GPU_TURN}": "4", "pods": None,
+    }  # fmt: skip
+
+
 async def test_one_that_limits_none_any_more_has_no_companion(rig: Rig, api: Api) -> None:
     api.answer(LIST, page({**theirs(), "spec": {"hard": {"pods": "3"}}}, ours()))
     api.answer(f"DELETE {QUOTAS}/dovetail-gpus", Answer(body={}))
