@@ -17,7 +17,8 @@ from dovetail.kube.http_session import CONNECT_SECONDS, Answer, Request
 _CONNECTIONS: Final = 256
 # A TLS handshake costs both sides more CPU than a request. kube-apiserver closes a connection after 90 s without one.
 _KEEP_SECONDS: Final = 60.0
-_FIRST_ERROR_STATUS: Final = 400
+# Redirects are not followed, so they are refusals too.
+_FIRST_REFUSED_STATUS: Final = 300
 
 
 class AiohttpSession:
@@ -44,7 +45,7 @@ class AiohttpSession:
 
     async def exchange(self, request: Request) -> Answer:
         async with self._response(request) as response:
-            if response.status >= _FIRST_ERROR_STATUS or request.most_bytes is None:
+            if response.status >= _FIRST_REFUSED_STATUS or request.most_bytes is None:
                 body = await response.read()
             else:
                 body = await _body(response, path=request.path, most_bytes=request.most_bytes)
@@ -56,7 +57,7 @@ class AiohttpSession:
     ) -> AsyncIterator[Answer | AsyncIterator[bytes]]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence_seconds)
         async with self._response(request, timeout=timeout) as response:
-            if response.status >= _FIRST_ERROR_STATUS:
+            if response.status >= _FIRST_REFUSED_STATUS:
                 yield _answer(response, body=await response.read())
             else:
                 yield self._chunks(response)
@@ -71,6 +72,8 @@ class AiohttpSession:
                 data=request.data,
                 headers=request.headers,
                 server_hostname=self._connection.tls_server_name,
+                # A write would be sent again without its guard, and credentials would go where no kubeconfig says.
+                allow_redirects=False,
                 **options,
             )
         async with response:

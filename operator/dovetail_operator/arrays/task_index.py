@@ -44,6 +44,7 @@ class TaskIndex:
         """Record that a GPUJob is deleted."""
         self._names.pop(job.metadata.uid, None)
         self._take_out(job.metadata.uid)
+        self._wait_no_more(key_of(job.metadata))
 
     def tasks_of(self, parent: GPUJob) -> tuple[GPUJob, ...]:
         """The existing tasks of an array."""
@@ -53,7 +54,7 @@ class TaskIndex:
     def in_the_way(self, parent: GPUJob, *, jobs: Mapping[str, GPUJob]) -> dict[str, Obstacle]:
         """By name, why the array cannot create tasks: another GPUJob has the name."""
         array = key_of(parent.metadata)
-        self._waiting = {key: waiting for key, waiting in self._waiting.items() if waiting != array}
+        self._wait_no_more(array)
         own = {each.metadata.name for each in self.tasks_of(parent)}
         found = {}
         for name in self._names_of(parent).values():
@@ -74,6 +75,11 @@ class TaskIndex:
         if is_finished(parent) or is_going(parent):
             return False
         return task_index(task) not in set(_noted(parent))
+
+    def _wait_no_more(self, array: str) -> None:
+        """Forget for which names this array waits."""
+        if array in self._waiting.values():
+            self._waiting = {key: waiting for key, waiting in self._waiting.items() if waiting != array}
 
     def _take_out(self, uid: str) -> None:
         place = self._places.pop(uid, None)

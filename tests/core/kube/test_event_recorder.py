@@ -225,3 +225,23 @@ async def test_of_too_many_waiting_events_the_oldest_are_dropped(client: Client,
     async with desk.at_work():
         await eventually(lambda: desk.count("posted") == 2)
     assert sorted(name for name, _ in desk.posted) == ["b", "c"]
+
+
+@pytest.mark.parametrize("severity", ["Normal", "Warning"])
+async def test_objects_of_one_name_have_their_own_events_and_their_own_budgets(
+    client: Client, api: Api, severity: Severity
+) -> None:
+    """In two namespaces, of two kinds, and one after the other."""
+    desk = Desk(client, api, limits=EventLimits(burst_size=1))
+    others = [("Pod", "team", "u1"), ("Pod", "lab", "u2"), ("Job", "team", "u3"), ("Pod", "team", "u4")]
+    for namespace in ("team", "lab"):
+        api.answer(f"POST /api/v1/namespaces/{namespace}/events", *[Answer(body={})] * 3)
+    for kind, namespace, uid in others:
+        about = ObjectReference(api_version="v1", kind=kind, name="x", namespace=namespace, uid=uid)
+        desk.recorder.event(about, severity=severity, reason="R", message="m")
+    async with desk.at_work():
+        await eventually(lambda: desk.count("posted") == 4)
+    assert sorted(seen.body["involvedObject"]["uid"] for seen in api.seen) == ["u1", "u2", "u3", "u4"]
+    assert {(seen.path, seen.body["involvedObject"]["namespace"]) for seen in api.seen} == {
+        (f"/api/v1/namespaces/{namespace}/events", namespace) for namespace in ("team", "lab")
+    }

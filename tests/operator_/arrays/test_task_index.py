@@ -11,6 +11,7 @@ from dovetail.jobs.obstacle import Obstacle
 from dovetail_operator.arrays.task_index import TaskIndex
 from dovetail_operator.job.actions import CreateTask
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
+from tests.containers import items_by_attribute
 from tests.operator_.arrays.test_array_status import make_task
 from tests.operator_.builders import make_job, make_state, see
 
@@ -135,3 +136,16 @@ def test_a_task_that_came_between_is_no_obstacle_of_the_next_look() -> None:
     seen = dataclasses.replace(see(PARENT), in_the_way={"x-t0": Obstacle(message="A GPUJob named x-t0 exists")})
     both = dataclasses.replace(seen, tasks=(make_task(PARENT, 0, phase="Succeeded"), make_task(PARENT, 1)))
     assert "is not made" not in reconcile(both).status.message
+
+
+def test_an_array_that_is_gone_waits_for_no_name() -> None:
+    """And an array that has come under its name is not woken by what it does not wait for."""
+    index, stranger = TaskIndex(), make_job("x-t1")
+    other = make_job("y", array={"indexes": "0-1"})
+    for parent in (PARENT, other):
+        index.in_the_way(parent, jobs={"team/x-t1": stranger, "team/y-t0": make_job("y-t0")})
+    assert (index.waiting_for("team/x-t1"), index.waiting_for("team/y-t0")) == ("team/x", "team/y")
+    index.drop(PARENT)
+    assert (index.waiting_for("team/x-t1"), index.waiting_for("team/y-t0")) == (None, "team/y")
+    index.drop(other)
+    assert +items_by_attribute(index) == {}

@@ -75,6 +75,8 @@ class Directory:
             del self._by_key[found.key]
             if known.of:
                 self._added[known.of].discard(found.key)
+                if not self._added[known.of]:
+                    del self._added[known.of]
             else:
                 self._keys.pop((found.guest.metadata.namespace, known.run), None)
 

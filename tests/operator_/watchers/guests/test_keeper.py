@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.api.builtin import Job, Pod
+from dovetail.api.builtin import Job, Pod, PodStatus
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, Placement, PlannedNode, PlannedWorker, job_of
 from dovetail.jobs.guests.kind import Guest
@@ -611,6 +611,130 @@ async def test_nothing_is_kept_of_a_guest_that_has_gone(rig: Rig, api: Api) -> N
     rig.guest(held(suspend=False), type_="DELETED")
     left = {path: table.content for path, table in tables(rig.keeper._gates).items() if table.content}
     assert not {path for path in left if "_state" not in path and "_client" not in path and "_pods" not in path}
+
+
+def keeps(rig: Rig) -> dict[str, int]:
+    """The tables of the keeper and of its parts that are not empty, but for the pods that the API server has."""
+    parts = (rig.keeper, rig.keeper._guests, rig.keeper._gates, rig.keeper._counts, rig.keeper._notices)
+    own = [each for part in parts for each in vars(part).items() if each[0] not in {"_pods", "_kinds"}]
+    return {name: len(value) for name, value in own if isinstance(value, dict | set) and value}
+
+
+async def test_a_guest_of_which_something_is_wrong_leaves_nothing_either(
+    rig: Rig, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was said of it, since when it lacks pods, and the pods that are more than it asks for."""
+    api.answer(f"POST {RECORDS}", refusal(422))
+    rig.guest(held())
+    await rig.keep()
+    assert "_said" in keeps(rig)
+    rig.guest(held(), type_="DELETED")
+    assert keeps(rig) == {}
+    part_that_comes_later(rig, api)
+    await rig.keep()
+    assert "_incomplete" in keeps(rig)
+    growing = rig.keeper._guests.at("team/job-train")
+    assert growing is not None
+    rig.guest(growing.guest, type_="DELETED")
+    assert keeps(rig) == {}
+    rig.state.store.job_changed(record())
+    rig.guest(held(suspend=False))
+    rig.keeper._counts._short["team/job-train"] = (1, 0.0)
+    rig.keeper._beyond["uid-more"] = 0.0
+    rig.pod(more := pod("more", gpu="2"))
+    await rig.keep()
+    rig.state.store.job_deleted("team/job-train", uid="uid-record")
+    rig.guest(held(suspend=False), type_="DELETED")
+    rig.gone(more)
+    assert keeps(rig) == {}
+
+
+async def test_a_part_that_came_after_all_has_its_whole_time_the_next_time(rig: Rig, api: Api) -> None:
+    """A guest that was complete in between is not said to lack pods at once."""
+    api.answer(f"POST {RECORDS}", *[Answer(body=values_of(record()), status=201)] * 2)
+    part_that_comes_later(rig, api)
+    await rig.keep()
+    rig.clock.seconds = 19.0
+    rig.keeper._guests.put(Known(guest=held(), kind=KIND))
+    await rig.keep()
+    part_that_comes_later(rig, api)
+    for seconds, said in ((25.0, 0), (44.0, 0), (45.0, 1)):
+        rig.clock.seconds = seconds
+        await rig.keep()
+        assert len(rig.said) == said
+
+
+async def test_the_next_operator_looks_at_records_without_a_guest_and_at_pods_that_were_there(
+    rig: Rig, api: Api
+) -> None:
+    orphan = record(status={"phase": "Running"})
+    rig.state.store.job_changed(orphan)
+    rig.keeper._queue.add = (added := list[str]()).append  # type: ignore[assignment, method-assign]
+    rig.pods["team/one"] = pod("one")
+    rig.guest(held())
+    added.clear()
+    rig.keeper._guests.drop(Known(guest=held(), kind=KIND))
+    seen = list[str]()
+    rig.keeper.pod_event = lambda type_, each: seen.append(f"{type_} {each.metadata.name}")  # type: ignore[method-assign]
+
+    async def serve(*_: Any, **__: Any) -> None:
+        return
+
+    rig.keeper._queue.serve = serve  # type: ignore[method-assign]
+    await rig.keeper.run()
+    assert (added, seen) == (["team/job-train"], ["MODIFIED one"])
+
+
+@pytest.mark.parametrize("code", [409, 404])
+async def test_a_seat_that_could_not_be_written_is_free_again(rig: Rig, api: Api, code: int) -> None:
+    rig.state.store.job_changed(record())
+    rig.guest(scaled(held(suspend=False), to=1))
+    rig.pod(pod("one"))
+    api.answer(f"PATCH {PODS}/one", refusal(code))
+    await rig.keep()
+    rig.gone(pod("one"))
+    rig.pod(pod("two"))
+    api.answer(f"PATCH {PODS}/two", Answer(body=values_of(pod("two", gated=False))))
+    await rig.keep()
+    assert api.of(f"PATCH {PODS}/two")[0].body["metadata"]["annotations"][names.SEAT] == "uid-record/0"
+
+
+async def test_a_pod_that_went_with_a_seat_that_no_event_showed_leaves_it(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record())
+    rig.guest(scaled(held(suspend=False), to=1))
+    for name in ("one", "two"):
+        rig.pod(pod(name))
+        api.answer(f"PATCH {PODS}/{name}", Answer(body=values_of(pod(name, gated=False))))
+        await rig.keep()
+        seen = api.of(f"PATCH {PODS}/{name}")[0].body["metadata"]
+        assert (seen["annotations"][names.SEAT], seen["uid"]) == ("uid-record/0", f"uid-{name}")
+        assert seen["resourceVersion"] == "8"
+        rig.gone(pod(name))
+
+
+def test_a_guest_whose_running_pods_have_ended_is_idle(rig: Rig) -> None:
+    """All that is left of it is gated: it may return to the queue as a whole."""
+    found = Known(guest=held(suspend=False), kind=KIND)
+    rig.guest(held(suspend=False))
+    gates = rig.keeper._gates
+    rig.pod(pod("gated"))
+    assert gates.is_idle(found)
+    running_one = pod("runs", gated=False)
+    rig.pod(running_one)
+    assert not gates.is_idle(found)
+    ended = msgspec.structs.replace(running_one, status=msgspec.convert({"phase": "Failed"}, PodStatus))
+    rig.pod(ended)
+    assert gates.is_idle(found)
+
+
+async def test_a_record_is_changed_as_that_very_one(rig: Rig, api: Api) -> None:
+    """One that was deleted and made again meanwhile is another one's."""
+    rig.state.store.job_changed(record())
+    rig.guest(held(**{names.PRIORITY: "20"}))
+    api.answer(f"PATCH {RECORDS}/job-train", Answer(body=values_of(record())))
+    await rig.keep()
+    (seen,) = api.of(f"PATCH {RECORDS}/job-train")
+    assert seen.body["metadata"] == {"uid": "uid-record"}
 
 
 # --- what no event ends ---------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobStatus, job_of
 from dovetail.api.meta import EventType, ObjectMeta
 from dovetail.jobs.guests.kind import Guest
-from dovetail.jobs.guests.pod_group import POD_GROUPS, group_of
+from dovetail.jobs.guests.pod_group import POD_GROUPS, PodGroup, group_of
 from dovetail.jobs.guests.record import record_of
 from dovetail.kube.client import Client
 from dovetail.kube.errors import TooManyRequests
@@ -127,8 +127,9 @@ async def test_a_replacement_owns_the_record_too(groups: Groups, api: Api) -> No
     api.answer(f"PATCH {RECORDS}/podgroup-pair", Answer(body=values_of(record(failed, runs))))
     api.answer(f"PATCH {PODS}/a-2", Answer(body=msgspec.to_builtins(pod("a-2", seat="uid-record/0"))))
     await groups.keep(KEY)
-    owners = api.of(f"PATCH {RECORDS}/podgroup-pair")[0].body["metadata"]["ownerReferences"]
-    assert [owner["name"] for owner in owners] == ["a-1", "a-2"]
+    metadata = api.of(f"PATCH {RECORDS}/podgroup-pair")[0].body["metadata"]
+    assert metadata["uid"] == "uid-record", "of that very record"
+    assert [owner["name"] for owner in metadata["ownerReferences"]] == ["a-1", "a-2"]
     assert api.of(f"PATCH {PODS}/a-2")[0].body["metadata"]["annotations"][names.SEAT] == "uid-record/0"
 
 
@@ -193,3 +194,35 @@ def test_a_group_has_the_version_of_its_newest_pod_and_never_an_older_one(groups
 
 def version_of(found: Guest) -> str:
     return found.metadata.resource_version
+
+
+def test_groups_of_one_name_in_two_namespaces_are_two_and_leave_nothing(groups: Groups) -> None:
+    """The label with which pods say their group is theirs to write."""
+    passed = list[tuple[str, str, int]]()
+    watch = PodGroupWatch(
+        groups.keeper._client,
+        on_event=lambda type_, group, __: passed.append((type_, group.metadata.namespace, len(members(group)))),
+    )
+
+    def pass_on(type_: EventType, name: str, namespace: str) -> None:
+        found = pod(name)
+        meta = replace(found.metadata, namespace=namespace, uid=f"{namespace}-{name}", resource_version="12")
+        watch.pod_event(type_, replace(found, metadata=meta))
+        watch.pass_on()
+
+    for namespace in ("team", "lab"):
+        pass_on("ADDED", "a-0", namespace)
+    pass_on("ADDED", "a-1", "team")
+    assert passed == [("MODIFIED", "team", 1), ("MODIFIED", "lab", 1), ("MODIFIED", "team", 2)]
+    passed.clear()
+    for namespace, name in (("lab", "a-0"), ("team", "a-0"), ("team", "a-1")):
+        pass_on("DELETED", name, namespace)
+    assert [(type_, namespace) for type_, namespace, _ in passed] == [
+        ("DELETED", "lab"), ("MODIFIED", "team"), ("DELETED", "team"),
+    ]  # fmt: skip
+    assert (watch._pods, watch._groups, watch._changed) == ({}, {}, {})
+
+
+def members(found: Guest) -> list[str]:
+    assert isinstance(found, PodGroup)
+    return [each.name for each in found.members]

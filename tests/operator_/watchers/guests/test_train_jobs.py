@@ -123,3 +123,24 @@ async def test_a_jobset_that_is_deleted_says_what_it_said_until_its_trainjob_goe
     assert len(rig.passed) == 2, "nobody is told"
     rig.watch.train_job_event("MODIFIED", train_job())
     assert rig.passed[-1][1].spec == rig.passed[1][1].spec
+
+
+async def test_a_jobset_in_another_namespace_is_of_no_trainjob_of_this_one(rig: Rigged) -> None:
+    made = job_set_of(train_job())
+    rig.watch.train_job_event("ADDED", train_job())
+    rig.watch.job_set_event("ADDED", replace(made, metadata=replace(made.metadata, namespace="lab")))
+    assert rig.growing == [True]
+    rig.watch.job_set_event("ADDED", made)
+    assert rig.growing == [True, False]
+
+
+async def test_of_trainjobs_and_jobsets_that_have_gone_nothing_is_kept(rig: Rigged) -> None:
+    for first, second in (("job", "set"), ("set", "job")):
+        rig.watch.train_job_event("ADDED", train_job())
+        rig.watch.job_set_event("ADDED", job_set_of(train_job()))
+        for which in (first, second):
+            if which == "job":
+                rig.watch.train_job_event("DELETED", train_job())
+            else:
+                rig.watch.job_set_event("DELETED", job_set_of(train_job()))
+        assert (rig.watch._train_jobs, rig.watch._job_sets) == ({}, {})
