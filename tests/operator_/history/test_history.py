@@ -161,6 +161,56 @@ async def test_a_job_that_went_while_no_operator_looked_is_closed_at_the_next_st
     assert "while no operator looked" in found.message
 
 
+async def test_a_job_that_was_replaced_under_its_name_while_no_operator_looked_is_closed_too(
+    client: Client, store: HistoryStore
+) -> None:
+    keeping = Keeping(client, store, make_job(status=RUNS))
+    async with keeping.running():
+        await keeping.history.synced.wait()
+        await eventually(lambda: bool(store.unfinished()))
+    after = Keeping(client, store, make_job(status=RUNS, meta={"uid": "uid-next"}))
+    async with after.running():
+        (found,) = await after.until("x")
+        await eventually(lambda: [each.uid for each in store.unfinished()] == ["uid-next"])
+    assert (found.uid, found.phase) == ("uid-x", "Cancelled")
+
+
+async def test_records_are_dropped_after_as_many_days_as_are_kept(client: Client, store: HistoryStore) -> None:
+    store.open()
+    day = 86400
+    store.write(
+        [
+            msgspec.structs.replace(record(age), uid=f"uid-{age}", name=f"d{age}", ended=at(-age * day))
+            for age in (29, 31)
+        ]
+    )
+    keeping = Keeping(client, store)
+    async with keeping.running():
+        await keeping.until("d29")
+
+
+async def test_where_records_are_far_behind_no_log_is_read_and_of_a_deleted_job_none_either(
+    api: Api, client: Client, store: HistoryStore
+) -> None:
+    """Records take precedence over logs, and a pod of a job that is gone is about to be."""
+    store.open()
+    job = make_job(status=ENDED)
+    keeping = Keeping(client, store, job)
+    keeping.state.store.child_changed(make_child(job))
+    keeping.state.store.pod_event("ADDED", make_pod(0, phase="Succeeded", node="a"))
+    (due,) = keeping.dues.take()
+    await keeping.history._records([due._replace(gone=True)])
+    for number in range(401):
+        keeping.dues.observe(make_job(f"x{number}", status=ENDED))
+    await keeping.history._records([due])
+    assert api.seen == []
+    keeping.dues.take()
+    api.answer("GET /api/v1/namespaces/team/pods/x-0-succeeded/log", Answer(body=b"done\n"))
+    (found,) = await keeping.history._records([due])
+    assert found.log == "done\n"
+    store.close()
+
+
 async def test_a_database_that_is_away_delays_records_and_loses_none(
     client: Client, store: HistoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
