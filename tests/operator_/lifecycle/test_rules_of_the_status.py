@@ -9,14 +9,17 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from dovetail.api.gpujob import Measured, Placement
+from dovetail.api.gpujob import Measured, MemoryUse, Placement
 from dovetail.api.gpunode import Overuse
 from dovetail.api.meta import find_condition
 from dovetail.engine.model.claims import Ask
 from dovetail.jobs.batch_job import is_past
+from dovetail.names import GUESTS_MANAGER
 from dovetail.queue.verdicts import Admitted
-from dovetail_operator.job.actions import CreateJob, DeleteGPUJob, DeleteJob
+from dovetail_operator.devices.bad_devices import BadDevice
+from dovetail_operator.job.actions import CreateJob, DeleteGPUJob, DeleteJob, PatchJob
 from dovetail_operator.job.observation import Observed, Obstacle
+from dovetail_operator.lifecycle import stages
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from tests.operator_.builders import LET_GO, NO_ROOM, NOW, at, condition, make_child, make_job, make_pod, see
 from tests.operator_.lifecycle.test_preemption import NOTICE, running, told
@@ -441,3 +444,141 @@ def test_conditions_are_never_those_of_a_batch_job_whose_attempt_is_over() -> No
     assert is_past(made, child=child)
     shown = {each.type for each in reconcile(see(made, child=child)).status.conditions if each.status == "True"}
     assert not shown & {"Failed", "FailureTarget"}
+
+
+# --- what each figure counts ---------------------------------------------------------------------------------------
+
+
+def test_a_request_that_cannot_be_read_any_more_is_told_as_it_was() -> None:
+    job = make_job(status={**STARTED, "request": "2(V100)", "gpus": 2})
+    status = reconcile(replace(see(job, make_pod(), child=make_child(job)), ask=None)).status
+    assert (status.request, status.gpus) == ("2(V100)", 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "spec", "device"),
+    [
+        ({}, {"cancel": True}, None),
+        ({"phase": "Queued"}, {"cancel": True}, None),
+        ({**STARTED, "device": "cpu"}, {"cancel": True}, "cpu"),
+        ({**STARTED, "device": "cuda"}, {"cancel": True}, "cuda"),
+        ({**STARTED, "device": "cuda"}, {"suspend": True}, None),
+    ],
+)
+def test_a_job_that_is_over_tells_on_what_it_ran_and_one_that_never_began_on_nothing(
+    status: dict[str, Any], spec: dict[str, Any], device: str | None
+) -> None:
+    assert reconcile(see(make_job(status=status, **spec))).status.device == device
+
+
+def test_a_run_begins_with_its_first_container_and_not_with_the_images_that_its_pod_pulls() -> None:
+    pod = make_pod(started=-60)
+    pulled = msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, start_time=at(-500)))
+    job = make_job()
+    assert reconcile(see(job, pulled, child=make_child(job))).status.start_time == at(-60)
+    bare = msgspec.structs.replace(pulled, status=msgspec.structs.replace(pulled.status, container_statuses=[]))
+    assert reconcile(see(job, bare, child=make_child(job))).status.start_time == at(-500)
+
+
+def test_a_worker_that_has_ended_is_not_ready_whatever_its_pod_says() -> None:
+    ready = [condition("Ready")]
+    pods = [make_pod(index, phase=phase, conditions=ready) for index, phase in enumerate(("Running", "Succeeded"))]
+    job = make_job(workers=2, status=STARTED)
+    status = reconcile(see(job, *pods, child=make_child(job))).status
+    assert (status.workers_active, status.workers_ready) == (1, 1)
+
+
+# --- what is held, goes on or starts again -------------------------------------------------------------------------
+
+
+def test_a_held_guest_is_told_what_lets_it_go_on_which_is_not_its_own_field() -> None:
+    record = make_job("job-train", suspend=True, managedBy=GUESTS_MANAGER)
+    status = reconcile(see(record, child=make_child(record, suspend=True))).status
+    assert (status.phase, status.message) == ("Held", "Held: gjob release job-train lets it go on")
+    assert "spec.suspend" in reconcile(see(make_job(suspend=True))).status.message
+
+
+def test_an_elastic_job_goes_on_with_the_batch_job_of_its_present_size() -> None:
+    job = make_job(workers=2, minWorkers=1)
+    child = make_child(job, suspend=True, completions=2)
+    outcome = reconcile(replace(see(job, child=child, verdict=LET_GO), asked_workers=4))
+    assert [type(action) for action in outcome.actions] == [PatchJob]
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_what_was_learned_of_a_job_on_gpus_is_not_promised_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, on_cpu: bool
+) -> None:
+    given, learned = list[Any](), MemoryUse(strategy="Dynamic", basis="", estimate_mib=1000)
+    made = stages.build_job
+
+    def build(*args: Any, memory: Any, **options: Any) -> dict[str, Any]:
+        given.append(memory)
+        return made(*args, memory=memory, **options)
+
+    monkeypatch.setattr(stages, "build_job", build)
+    seen = see(make_job(gpu=4, onNoGPU="RunOnCPU"), verdict=NO_GPU if on_cpu else LET_GO)
+    reconcile(replace(seen, memory=learned))
+    assert given == [None if on_cpu else learned]
+
+
+REQUEST = {"pool": "v100", "nodes": 1, "workers": 1, "requestedTime": at(-10)}
+
+
+@pytest.mark.parametrize(("verdict", "stays"), [(None, True), (NO_ROOM, False)])
+def test_a_request_for_nodes_stays_until_the_queue_has_looked(verdict: Any, stays: bool) -> None:
+    """A new operator continues it; what the queue says then counts."""
+    job = make_job(status={"phase": "Queued", "number": 7, "provisioning": REQUEST})
+    status = reconcile(see(job, verdict=verdict)).status
+    assert (status.provisioning == job.status.provisioning) is stays
+
+
+@pytest.mark.parametrize(
+    ("spec", "phase"), [({}, "Queued"), ({"reservation": {"durationSeconds": 3600, "image": "pause"}}, "Running")]
+)
+def test_a_lease_keeps_its_devices_though_one_is_ill(spec: dict[str, Any], phase: str) -> None:
+    """Nothing of it could go on elsewhere: its owner uses these devices."""
+    job = make_job(status=STARTED, **spec)
+    seen = see(job, make_pod(started=-60), child=make_child(job, activeDeadlineSeconds=3600 if spec else None))
+    ill = BadDevice(node="n1", index=0, uuid="GPU-n1-0", reason="XID 79")
+    assert reconcile(replace(seen, bad_cards=(ill,), leaves_bad_cards=True)).status.phase == phase
+
+
+def test_a_failed_worker_whose_next_pod_waits_has_not_ended() -> None:
+    job = make_job(workers=2, status=STARTED)
+    pods = [make_pod(0, started=-60), make_pod(1, phase="Failed", created=-90), make_pod(1, phase="Pending", node="")]
+    status = reconcile(see(job, *pods, child=make_child(job))).status
+    assert (status.phase, status.reason) == ("Running", "GangWaiting")
+    assert status.message.startswith("1 of 2 workers wait")
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "limit"),
+    [
+        ({"maximumExecutionTimeSeconds": 900}, {"earlierRunSeconds": 300}, 600),
+        ({"activeDeadlineSeconds": 60, "maximumExecutionTimeSeconds": 900}, {"earlierRunSeconds": 860}, 40),
+        ({"reservation": {"durationSeconds": 60, "image": "pause", "renewTime": at(-500)}}, {}, 160),
+    ],
+)
+def test_the_limit_of_a_running_batch_job_follows_all_that_limits_the_job(
+    spec: dict[str, Any], status: dict[str, Any], limit: int
+) -> None:
+    job = make_job(status={**STARTED, **status}, **spec)
+    child = make_child(job, status={"startTime": at(-600)}, activeDeadlineSeconds=1)
+    assert reconcile(see(job, make_pod(started=-60), child=child)).actions == (
+        PatchJob(spec={"activeDeadlineSeconds": limit}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pod", "told_"),
+    [
+        (31, make_pod(), True),
+        (0, make_pod(), False),
+        (31, make_pod(meta={"deletionTimestamp": at(-1)}), False),
+        (31, make_pod(phase="Succeeded"), False),
+    ],
+)
+def test_pods_are_told_of_their_end_while_they_can_act_on_it(seconds: float, pod: Any, told_: bool) -> None:
+    job = make_job(status={**STARTED, "preemption": told(seconds)})
+    assert bool(reconcile(see(job, pod, child=make_child(job))).notify) is told_
