@@ -300,3 +300,12 @@ async def test_a_hook_that_is_cancelled_at_any_await_can_be_run_again(late: time
 
         points = await at_each_await(make, journey=journey, end=end, safe=safe)
         assert points > 3
+
+
+def test_the_page_of_the_installation_has_the_times_of_the_code() -> None:
+    text = " ".join((Path(__file__).parents[2] / "docs" / "install.md").read_text(encoding="utf-8").split())
+    lives, renewed = LIFETIME.days, (LIFETIME * 2 / 3).days
+    assert f"A certificate is valid for {lives} days and replaced after {renewed}." in text
+    assert (CA_LIFETIME.days, "The CA is valid for ten years." in text) == (3650, True)
+    assert f"This takes {SEEN_AFTER.seconds} s longer than other upgrades" in text
+    assert (OVERLAP, "until you run `helm upgrade` again, an hour or more later" in text) == (timedelta(hours=1), True)
