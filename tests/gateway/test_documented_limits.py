@@ -40,8 +40,9 @@ SENTENCES: Final = {
         f"| an answer | {server._ANSWER_SECONDS:g} s |",
         f"| streams, and logs that are being read | {MOST_STREAMS} for each user |",
         (
-            f"one at a time for each user and {answers._AT_ONCE} of all users, in turns; {answers._MOST_WAITING} more of a "
-            f"user wait. A user has {pacing.BURST_SECONDS:g} s of CPU at once, and then a quarter of the time"
+            f"one at a time for each user and {answers._AT_ONCE} of all users, in turns; "
+            f"{answers._MOST_WAITING} more of a user wait. A user has {pacing.BURST_SECONDS:g} s of CPU at once, "
+            "and then a quarter of the time"
         ),
         (
             f"{USERS.burst:,} at once, and {1 / USERS.every_seconds:g} each second after that; "
@@ -51,8 +52,8 @@ SENTENCES: Final = {
         f"reserves GPUs for {request.LEASE_SECONDS / 3600:g} hours",
         f"the answer waits {tasks.WAIT_SECONDS:g} s for its device",
         (
-            f"If the queue takes more than {prepared.CHEAP_SECONDS * 1000:g} ms to prepare, a dry run can answer about the "
-            f"cluster of up to {prepared.OLDEST_SECONDS:g} s ago"
+            f"If the queue takes more than {prepared.CHEAP_SECONDS * 1000:g} ms to prepare, a dry run can answer about "
+            f"the cluster of up to {prepared.OLDEST_SECONDS:g} s ago"
         ),
         f"It asks every {Times().review_seconds:g} s whether you still have it",
         f"you were away for more than {feed.KEPT_SECONDS:g} s, or your rights have changed",
