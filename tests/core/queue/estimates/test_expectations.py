@@ -152,3 +152,16 @@ def test_of_a_deleted_job_only_what_it_taught_is_kept() -> None:
         expectations.drop(each)
     left = {path for path, table in tables(expectations).items() if table.content and "uid-" in str(table.content)}
     assert left == set()
+
+
+def test_each_end_is_news_for_jobs_with_a_limit_also_after_others_were_deleted() -> None:
+    expectations, limited, unlimited = Expectations(), make_job(activeDeadlineSeconds=1000), make_job()
+    versions = [expectations.learned_of(limited)]
+    for number in range(3):
+        status = {"phase": "Succeeded", "startTime": at(0), "completionTime": at(60)}
+        ended = make_job(f"x{number}", activeDeadlineSeconds=1000, status=status)
+        expectations.observe(ended)
+        versions.append(expectations.learned_of(limited))
+        expectations.drop(ended)
+    assert len(set(versions)) == 4
+    assert expectations.learned_of(unlimited) == 0

@@ -131,3 +131,31 @@ def test_a_limit_on_cycles_plays_the_likeliest_future_alone_or_gives_up(
     found = foreseen(LARGE, ledger=ledger, leaving=leaving, only=LARGE.key, most_cycles=most_cycles)
     starts = [(start.in_seconds / HOUR, start.range_seconds) for start in found.values()]
     assert starts == ([] if start_hours is None else [(start_hours, None)])
+
+
+def test_all_claims_of_a_job_end_together_in_every_future() -> None:
+    ledger = make_ledger(a=4, b=4)
+    leaving = may_end(run(ledger, replace(make_job("r", "4", hours=9), workers=2)), 1, 5, 9)
+    assert len({each.job for each in leaving}) == 1
+    sites = {"one": ["a"], "other": ["b"]}
+    waiting = [replace(make_job(site, "4"), site=site) for site in sites]
+    seen = foresee_with_range(waiting, ledger=ledger, sites=sites, leaving=leaving)
+    one, other = [start for start in seen if start is not None]
+    assert (one.in_seconds, one.range_seconds) == (other.in_seconds, other.range_seconds)
+
+
+@pytest.mark.parametrize(("longest", "latest"), [(1, 3), (9, 11)])
+def test_a_job_that_is_yet_to_come_runs_as_long_as_one_like_it_may(longest: int, latest: int) -> None:
+    ledger = make_ledger(a=4)
+    leaving = may_end(run(ledger, make_job("r", "4", hours=2)), 2)
+
+    def coming(*, play: int, above: int) -> Iterable[tuple[float, Candidate]]:
+        job = make_job(f"comes{play}", "4", hours=9, priority=50)
+        return [(HOUR, replace(job, likely_seconds=HOUR, likely_range=(HOUR, longest * HOUR)))]
+
+    early, late = foreseen(make_job("it", "4"), ledger=ledger, leaving=leaving, coming=coming)["it"].range_seconds or (
+        0,
+        0,
+    )
+    assert 3 * HOUR <= early <= late <= latest * HOUR
+    assert (early < late) == (longest > 1)

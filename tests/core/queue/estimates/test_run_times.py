@@ -4,6 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from dovetail.queue.estimates import run_times
 from dovetail.queue.estimates.run_times import PARTS, RunTimesUsed
 
 
@@ -135,3 +136,13 @@ def test_one_that_was_asked_before_says_what_a_new_one_says(
             for each in (used, fresh)
         )
         assert have == want
+
+
+def test_a_group_of_which_something_is_heard_again_is_remembered_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_times, "_GROUPS", 2)
+    found = RunTimesUsed()
+    for group, used in (("first", 0.1), ("second", 0.5), ("first", 0.1), ("third", 0.9)):
+        for _ in range(5):
+            found.ended((group,), ran_seconds=1000 * used, limit_seconds=1000)
+    assert found.expected_seconds(("first", "second"), limit_seconds=1000) == 100
+    assert found.expected_seconds(("second", "third"), limit_seconds=1000) == 900

@@ -10,14 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail import names
 from dovetail.api.builtin import Node, Taint
 from dovetail.api.gpujob import Provisioning
+from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.durations import timestamp
 from dovetail.queue.cycle import admit
 from dovetail.queue.growing.future_nodes import FutureNodes, missing_nodes
-from dovetail.queue.growing.growth import Growth
+from dovetail.queue.growing.growth import Growth, build_growth
 from dovetail.queue.growing.pools import GrowingPool, GrowingRules
 from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
 from dovetail.queue.limits.subjects import Subject
@@ -343,6 +346,55 @@ def test_a_node_that_came_for_a_gang_is_kept_for_it() -> None:
     earlier = make_node("new", created=NOW - timedelta(hours=1))
     found = decide(gang, small, ledger=ledger, growth=make_growth(requests=requests, nodes=[earlier], room=3))
     assert isinstance(found["small"], Admitted), "that node was there before"
+
+
+def test_a_node_that_came_for_a_request_that_was_given_up_is_kept_for_no_one() -> None:
+    came = make_node("new", created=NOW - timedelta(minutes=5))
+    gang, small = make_job("gang", "8", workers=2, waited=9000), make_job("small", "1")
+    requests = {"gang": make_request(ago=1600, failures=1, retry_time=timestamp(NOW))}
+    growth = make_growth(requests=requests, nodes=[came], room=3)
+    found = decide(gang, small, ledger=make_ledger(new=8), growth=growth)
+    assert request_of(found["gang"]).requested_time == timestamp(NOW)
+    assert isinstance(found["small"], Admitted)
+
+
+def test_an_elastic_job_counts_against_requests_with_the_workers_with_which_it_starts() -> None:
+    elastic, other = make_job("x", "8", workers=4, least=1), make_job("y", "8")
+
+    def gate() -> LimitGate:
+        quota = msgspec.convert({"metadata": {"name": "q"}, "spec": {"limit": {"gpus": 16}}}, GPUQuota)
+        subject = Subject(namespace="team", user="ada")
+        terms = {
+            "x": limits_of([quota], subject=subject, takes=Takes(milli=32_000), workers=4, least=1),
+            "y": limits_of([quota], subject=subject, takes=Takes(milli=8000)),
+        }
+        return LimitGate(terms)
+
+    found = decide(elastic, other, ledger=make_ledger(old=8), growth=make_growth(gate=gate()), gate=gate())
+    started = found["x"]
+    assert isinstance(started, Admitted)
+    assert len(started.claims) == 1
+    assert told(found["y"])[0] == "Provisioning"
+
+
+@pytest.mark.parametrize(
+    ("ready", "reports", "asks"),
+    [("True", True, False), ("False", True, True), ("True", False, True)],
+    ids=["it serves", "it is not ready", "its devices are not reported"],
+)
+def test_a_young_node_that_serves_nobody_yet_is_one_of_those_to_come(ready: str, reports: bool, asks: bool) -> None:
+    pool = replace(POOL, max_nodes=1)
+    node = make_node("new", labels={"pool": "a100", names.LABEL_MANAGED: "true"})
+    status = {"allocatable": {"cpu": "96", "memory": "1000Gi"}, "conditions": [{"type": "Ready", "status": ready}]}
+    view = ClusterView(ledger=Ledger())
+    view.node_changed(msgspec.convert(msgspec.to_builtins(node) | {"status": status}, Node))
+    if reports:
+        devices = [{"index": 0, "uuid": "GPU-0", "vendor": "nvidia", "model": "A100", "memoryMiB": 81920}]
+        view.gpunode_changed(msgspec.convert({"metadata": {"name": "new"}, "status": {"devices": devices}}, GPUNode))
+    growth = build_growth(replace(RULES, pools=(pool,)), view=view, requests={}, gate=None, now=NOW)
+    (verdict,) = decide(make_job("x", "8"), ledger=view.ledger, growth=growth).values()
+    assert isinstance(verdict, Waits)
+    assert (verdict.reason == "Provisioning") == asks
 
 
 UNREGISTERED = [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpunode import GPUNode, Reshape
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.availability import Unavailable
 from dovetail.engine.score.fit_cache import FitCache
@@ -166,6 +166,16 @@ def test_a_gpu_that_people_or_strangers_keep_is_not_idle() -> None:
     card = make_card("a", 0, *SEVEN)
     first = replace(card.instances[0], usable=False)
     assert idle_cards([replace(card, instances=(first, *card.instances[1:]))], ledger=ledger_of(card)) == []
+
+
+def test_a_gpu_that_changes_already_or_whose_node_takes_no_pods_is_not_idle() -> None:
+    card = make_card("a", 0, *SEVEN)
+    request = msgspec.convert({"profiles": ["7g.80gb"], "requestedTime": "2026-03-01T12:00:00Z"}, Reshape)
+    assert idle_cards([replace(card, request=request)], ledger=ledger_of(card)) == []
+    assert idle_cards([replace(card, slots=())], ledger=ledger_of(card)) == []
+    ledger = Ledger()
+    add_cards(ledger, "a", card, unavailable=(Unavailable(cause="NodeNotReady"),))
+    assert idle_cards([card], ledger=ledger) == []
 
 
 @pytest.mark.parametrize(
