@@ -227,6 +227,19 @@ def test_a_job_that_runs_once_more_after_its_end_counts_once_more() -> None:
     assert gate.refusal(b) is not None
 
 
+def test_a_question_about_the_end_of_jobs_ends_none() -> None:
+    first, second, asks = (make_job(name, "4") for name in ("first", "second", "asks"))
+    jobs = {name: (job, VISION) for name, job in (("first", first), ("second", second), ("asks", asks))}
+    gate = gate_over(make_quota(limit={"gpus": 8}), jobs=jobs, running=("first", "second"))
+    for _ in range(2):
+        assert gate.refusal(asks) is not None
+        assert gate.allows_without(asks, ended=[first.key])
+        assert gate.allows_without(asks, ended=[first.key, second.key])
+        assert not gate.allows_without(asks, ended=["nobody", asks.key])
+    gate.ended(first.key)
+    assert gate.refusal(asks) is None
+
+
 def test_the_end_of_a_job_that_nobody_counted_changes_nothing() -> None:
     jobs = {name: (make_job(name, "2", at=at), VISION) for at, name in enumerate("ab")}
     b = [job for job, _ in jobs.values()][1]
