@@ -29,6 +29,8 @@ def jwt(claims: dict[str, Any]) -> str:
 class OpenIdProvider:
     """What it says. `claims` replace those of an ID token; `answer` replaces the answer of the token endpoint.
 
+    `leads_to` is the path to which such an answer redirects.
+
     `tokens` are the ID tokens that it gave, `forms` what was sent to the token endpoint.
     """
 
@@ -36,6 +38,7 @@ class OpenIdProvider:
     metadata: dict[str, Any] = field(default_factory=dict)
     claims: dict[str, Any] = field(default_factory=dict)
     answer: tuple[int, Any] | None = None
+    leads_to: str = ""
     lifetime: float = 3600.0
     refreshes: bool = True
     nonce: str = ""
@@ -58,7 +61,10 @@ class OpenIdProvider:
         self.headers.append(request.headers.get("Authorization", ""))
         if self.answer is not None:
             status, body = self.answer
-            return web.Response(status=status, text=body if isinstance(body, str) else json.dumps(body))
+            headers = {"Location": self.issuer + self.leads_to} if self.leads_to else {}
+            return web.Response(
+                status=status, text=body if isinstance(body, str) else json.dumps(body), headers=headers
+            )
         now = time.time()
         claims = {"iss": self.issuer, "sub": "rita", "aud": CLIENT, "iat": now, "exp": now + self.lifetime}
         given = jwt(claims | {"nonce": self.nonce, "jti": len(self.tokens)} | self.claims)

@@ -9,6 +9,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -212,3 +213,25 @@ async def test_a_cluster_that_is_not_listed_after_a_while_is_told_with_what_is_m
         obstacle = made.cache.obstacle
     assert said == ([] if listed else [obstacle])
     assert "not listed yet: nodes" in obstacle
+
+
+async def test_the_console_of_one_machine_answers_by_the_settings_that_it_is_given(
+    api: GatewayApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, asked = Settings(topology_levels=["rack=row"]), list[Any]()
+
+    def watched(connection: Any, **options: Any) -> Any:
+        asked.append((connection, options["settings"], options["options"]))
+        return gateway(connection, **options)
+
+    monkeypatch.setattr(local, "gateway", watched)
+    stop = asyncio.Event()
+    await local.serve(
+        api.connection,
+        settings=given,
+        port=0,
+        opened=lambda *_: stop.set(),
+        delayed=lambda _: None,
+        stop=stop,
+    )
+    assert asked == [(api.connection, given, Options())]

@@ -18,14 +18,15 @@ from dovetail.config.settings import Settings
 from dovetail_gateway import main
 from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.access.limits import Rates
-from dovetail_gateway.app import Gateway, Options, bounds, gateway
+from dovetail_gateway.app import Gateway, Options, bounds, gateway, routes, utc_now
+from dovetail_gateway.routing.open_streams import OpenStreams
 from dovetail_gateway.v2.templates import TemplateFile
 from tests.background import eventually, free_ports
 from tests.core.process.test_certificate import write_pair
 from tests.extender.test_process import write_kubeconfig
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_job
-from tests.gateway.served import TASKS
+from tests.gateway.served import TASKS, serving
 
 SIGN_ON = ("--oidc-issuer=https://id.example", "--oidc-client-id=web", "--public-url=https://GPU.example.com:8443")
 
@@ -208,3 +209,35 @@ async def test_a_part_that_fails_ends_the_program(
             async with asyncio.timeout(20):
                 await asyncio.wait({running.ended})
             assert running.ended.done()
+
+
+@pytest.mark.parametrize(("seconds", "of_tasks"), [(0.2, 0.2), (5.0, 1.0)])
+async def test_a_task_waits_no_longer_than_an_allocation(
+    api: GatewayApiServer, seconds: float, of_tasks: float
+) -> None:
+    """v2's answers are quick; a test or a script that waits less for allocations waits less for tasks too."""
+    options = Options(allocation_wait_seconds=seconds, allocation_namespace="work")
+    async with gateway(api.connection, settings=Settings(), options=options) as made:
+        table = routes(
+            made.cache,
+            clients=made.clients,
+            reviews=made.reviews,
+            feed=made.feed,
+            answers=made.answers,
+            streams=OpenStreams(metrics=made.metrics),
+            options=options,
+            now=utc_now,
+        )
+    handlers: dict[str, Any] = {each.operation: getattr(each.handler, "__self__", None) for each in table}
+    allocations, tasks = handlers["v1_allocate"], handlers["v2_start_training"]
+    assert (allocations._wait_seconds, tasks._wait_seconds) == (seconds, of_tasks)
+    assert {allocations._namespace, tasks._namespace} == {"work"}
+
+
+async def test_the_gateway_is_called_by_the_names_that_it_is_given(api: GatewayApiServer) -> None:
+    async with serving(api, options=Options(rates=None, hosts=("gpu.example.com",))) as face:
+        found = {
+            host: (await face.get("/api/v3/me", token="red-token", headers={"Host": host})).status
+            for host in ("gpu.example.com", "GPU.example.com:8443", "localhost", "www.gpu.example.com", "example.com")
+        }
+    assert list(found.values()) == [200, 200, 200, 421, 421]

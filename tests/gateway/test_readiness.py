@@ -4,7 +4,10 @@ import asyncio
 
 import pytest
 
+from dovetail import names
 from dovetail.config.settings import Settings
+from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, QUEUE_CONFIGMAP
+from dovetail.gpu.device_indexes import CONFIGMAP_NAME
 from dovetail.kube.errors import Unreachable
 from dovetail_gateway.cluster.cache import OLDEST_SECONDS, ClusterCache
 from tests.background import eventually
@@ -93,3 +96,15 @@ async def test_health_says_why_there_is_no_answer_once_the_api_server_is_silent(
         f"not ready: {sentence}",
         "1",
     )
+
+
+def test_of_objects_that_others_have_too_only_ours_are_followed() -> None:
+    """The cluster may have tens of thousands of batch Jobs and ConfigMaps that no answer needs."""
+    cache = make_cache(Settings())
+    found = {(each.resource.plural, each._namespace, *each._selectors.items()) for each in cache._reflectors}
+    configmaps = {
+        ("configmaps", "dovetail-system", ("fieldSelector", f"metadata.name={name}"))
+        for name in (CONFIGMAP_NAME, QUEUE_CONFIGMAP, EXTENDER_CONFIGMAP)
+    }
+    whole = {(kind, None) for kind in ("nodes", "gpunodes", "pods", "gpujobs", "gpuquotas")}
+    assert found == {*whole, *configmaps, ("jobs", None, ("labelSelector", names.LABEL_JOB))}

@@ -15,7 +15,7 @@ from dovetail_gateway.access.sessions import IDLE_SECONDS, Sessions
 from dovetail_gateway.access.tokens import token_of
 from dovetail_gateway.app import Options
 from dovetail_gateway.routing.browser import CONSOLE_HEADER
-from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.served import Face, Reply, serving
 
 PAGE = {"Sec-Fetch-Site": "same-origin", CONSOLE_HEADER: "1"}
@@ -418,3 +418,42 @@ async def test_a_session_that_is_opened_takes_the_place_of_the_one_that_the_brow
     assert (await face.get("/api/v3/me", headers={**PAGE, "Cookie": cookie_in(opened)})).json["username"] == "admin"
     assert (await face.get("/api/v3/me", headers={**PAGE, **first})).status == 401
     assert len(face.made.sessions._sessions) == 1
+
+
+async def test_a_code_of_another_identity_of_that_name_is_asked_about(api: GatewayApiServer, face: Face) -> None:
+    """The same user with other groups has other rights."""
+    api.users["staff-token"] = User("rita", {"red": EDIT}, groups=["staff"])
+    had = (await cookie_of(face, token="red-token"))["Cookie"]
+    arrived = await arrive(face, await code_of(face, "staff-token"), cookie=had)
+    assert arrived.json == {"username": "rita", "signedInAs": "rita", "same": False}
+
+
+async def test_a_session_whose_token_the_api_server_does_not_know_any_more_is_none(
+    api: GatewayApiServer, face: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    had = (await cookie_of(face, token="red-token"))["Cookie"]
+    code = await code_of(face, "admin-token")
+    del api.users["red-token"]
+    monkeypatch.setattr("dovetail_gateway.access.identities.KNOWN_SECONDS", 0.0)
+    arrived = await arrive(face, code, cookie=had)
+    assert arrived.json == {"username": "admin", "signedInAs": "", "same": False}
+    both = {**PAGE, "Cookie": f"{had}; {cookie_in(arrived)}"}
+    opened = await sign_in(face, headers=both, code=code)
+    assert (opened.status, len(face.made.sessions._sessions)) == (200, 1)
+
+
+async def test_signing_in_by_the_name_of_another_machine_needs_https(api: GatewayApiServer) -> None:
+    async with serving(api, options=Options(rates=None, hosts=("gpu.example.com",))) as face:
+        code, port = await code_of(face), face.url.rpartition(":")[2]
+        for host, scheme, status in (
+            (f"localhost:{port}", "http", 200),
+            ("gpu.example.com", "http", 403),
+            ("gpu.example.com", "https", 200),
+        ):
+            headers = {CONSOLE_HEADER: "1", "Host": host, "Origin": f"{scheme}://{host}"}
+            said = await sign_in(face, headers=headers, token="red-token")
+            assert said.status == status, said.text
+            if status == 403:
+                assert said.json["detail"] == "signing in needs https, except on this machine"
+                arrived = await face.ask("POST", "/console/arrivals", headers=headers, json={"code": code})
+                assert arrived.status == 403

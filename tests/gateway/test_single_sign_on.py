@@ -450,3 +450,12 @@ def test_the_provider_sends_browsers_back_to_the_public_address(url: str, back: 
 def test_no_other_address_is_public(url: str) -> None:
     with pytest.raises(ConfigError, match="--public-url"):
         parsed(*GOOD[:2], f"--public-url={url}")
+
+
+@pytest.mark.parametrize("status", [302, 307])
+async def test_the_provider_s_answer_leads_nowhere_else(door: Door, status: int) -> None:
+    """The secret and the refresh token are for the endpoint of the metadata alone."""
+    door.provider.answer, door.provider.leads_to = (status, ""), "/token"
+    said = await door.sign_in()
+    assert (said.status, f"answers with status {status}" in said.json["detail"]) == (502, True), said.text
+    assert len(door.provider.forms) == 1
