@@ -42,3 +42,33 @@ def test_a_program_that_fails_says_why() -> None:
         stdin.write(bytes(1_000_000))
     with pytest.raises(FailedError, match=r"^kubectl ended with code 3$"), kubectl.read_from(["sh", "-c", "exit 3"]):
         pass
+
+
+@pytest.mark.parametrize(
+    ("option", "variable", "exists", "found"),
+    [
+        ("mine", None, True, "mine"),
+        ("mine", "theirs", True, "mine"),
+        # kubectl reads the variable itself.
+        (None, "theirs", True, None),
+        (None, None, True, "of the sandbox"),
+        (None, None, False, None),
+    ],
+)
+def test_kubectl_uses_the_kubeconfig_of_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    option: str | None,
+    variable: str | None,
+    *,
+    exists: bool,
+    found: str | None,
+) -> None:
+    usual = tmp_path / "sandbox"
+    if exists:
+        usual.touch()
+    monkeypatch.setattr(kubectl, "default_kubeconfigs", lambda: [tmp_path / "nowhere", usual])
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("KUBECONFIG", variable)
+    assert kubectl._file(option) == (str(usual) if found == "of the sandbox" else found)

@@ -303,3 +303,10 @@ def test_a_begin_time_is_for_what_waits_also_the_tasks_of_an_array_that_runs(
     else:
         with pytest.raises(CommandError, match="has begun already: --at is about jobs that wait"):
             fields(job)
+
+
+def test_a_job_that_is_repeated_keeps_the_name_that_people_gave_it() -> None:
+    job = make_job("ete-1a2b")
+    annotations = {"dovetail.dev/display-name": "Été", "dovetail.dev/user": "ada", "other": "x"}
+    job = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, annotations=annotations))
+    assert resubmit.again(job).metadata.annotations == {"dovetail.dev/display-name": "Été"}

@@ -145,3 +145,37 @@ async def test_each_kind_of_value_has_its_own_answer(api: Api, kubeconfig: str) 
         "devices": ["a-1:all", "a-1:0", "a-1:1"],
         "namespaces": ["vision"],
     }
+
+
+def test_what_was_read_is_its_users_alone(cache: Path) -> None:
+    cached(["jobs"], read=lambda: [("7", "train R")])
+    (file,) = cache.iterdir()
+    assert [path.stat().st_mode & 0o777 for path in (file, cache)] == [0o600, 0o700]
+
+
+@pytest.mark.parametrize(("later", "reads"), [(0.0, 1), (FRESH_SECONDS - 0.1, 1), (FRESH_SECONDS, 2), (-60.0, 2)])
+def test_what_is_older_than_some_seconds_or_of_another_clock_is_read_again(
+    cache: Path, later: float, reads: int
+) -> None:
+    asked = list[None]()
+
+    def read() -> list[tuple[str, str]]:
+        asked.append(None)
+        return [("7", "train R")]
+
+    assert cached(["jobs"], read=read) == [("7", "train R")]
+    (file,) = cache.iterdir()
+    at = file.stat().st_mtime + later
+    assert cached(["jobs"], read=read, now=lambda: at) == [("7", "train R")]
+    assert len(asked) == reads
+
+
+def test_a_cache_that_cannot_be_read_or_written_is_no_error(cache: Path) -> None:
+    cached(["jobs"], read=list)
+    (file,) = cache.iterdir()
+    file.write_text("{")
+    assert cached(["jobs"], read=lambda: [("7", "")]) == [("7", "")]
+    for path in (file, cache):
+        path.unlink() if path.is_file() else path.rmdir()
+    cache.write_text("in the way")
+    assert cached(["jobs"], read=lambda: [("8", "")]) == [("8", "")]

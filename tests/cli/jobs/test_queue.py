@@ -1,4 +1,6 @@
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,7 +17,9 @@ from dovetail_cli.jobs import job_rows, listing
 from dovetail_cli.jobs.listing import Question
 from dovetail_cli.ui.errors import UsageError
 from tests.cli.builders import NOW, ago, make_gpunode, make_job
+from tests.cli.ui.test_live_screen import KUBECONFIG
 from tests.core.kube.api import Answer, Api, refusal
+from tests.core.query.jobs.test_records import record
 
 VIEW = View(now=NOW)
 JOBS = [
@@ -205,3 +209,27 @@ async def test_a_node_is_left_out_where_it_is_the_only_one_with_gpus(
 @pytest.mark.parametrize(("mebibytes", "text"), [(0, "0"), (512, "512M"), (1024, "1G"), (1536, "1536M"), (2048, "2G")])
 def test_memory_is_in_the_largest_whole_unit(mebibytes: int, text: str) -> None:
     assert job_rows._memory(mebibytes) == text
+
+
+async def test_jobs_that_are_gone_come_from_the_history_and_are_listed_once(
+    api: Api, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = "/apis/dovetail.dev/v1beta1/namespaces/default/gpujobs"
+    queries = jobs.replace("gpujobs", "historyqueries")
+    there = values_of(make_job("job-2", number=2, phase="Succeeded", completion_time=ago(minutes=1)))
+    there["metadata"]["uid"] = "uid-2"
+    api.answer(f"GET {jobs}", Answer(body={"metadata": {}, "items": [there]}))
+    api.answer(GPUNODES, Answer(body={"metadata": {}, "items": []}))
+    gone = [values_of(record(1)), values_of(record(2, uid="uid-2"))]
+    asked = {"metadata": {"name": "ask-1", "namespace": "default"}, "spec": {}}
+    api.answer(f"POST {queries}", Answer(body={**asked, "status": {}}))
+    api.answer(f"GET {queries}/ask-1", Answer(body={**asked, "status": {"answered": True, "records": gone}}))
+    api.answer(f"DELETE {queries}/ask-1", Answer(body={}))
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(url=api.url))
+    question = Question(fields=("NAME",), everything=True, since="2020-01-01T00:00:00Z")
+    await asyncio.to_thread(
+        listing.show, question, form="csv", again_seconds=None, kubeconfig=str(tmp_path / "kubeconfig"),
+        context=None, namespace=None,
+    )  # fmt: skip
+    assert capsys.readouterr().out == "NAME\njob-1\njob-2\n"
+    assert api.of(f"POST {queries}")[0].body["spec"]["since"] == "2020-01-01T00:00:00Z"

@@ -1,13 +1,19 @@
 """`dovetail quota set` and `delete`."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dovetail.api.conversion import values_of
+from dovetail.kube.errors import NotFound
 from dovetail_cli import app
 from dovetail_cli.nodes import quota_changes
 from dovetail_cli.ui.errors import UsageError
 from tests.cli.builders import make_quota
+from tests.cli.ui.test_live_screen import KUBECONFIG
+from tests.core.kube.api import Answer, Api, refusal
 
 NOTHING: dict[str, Any] = {"lists": {}, "amounts": {}, "per": None, "preemption_policy": None}
 
@@ -131,3 +137,49 @@ def test_two_words_are_one_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith('dovetail: NAME "Vision": write up to')
     assert app.main(["quota", "set", "--help"]) == 0
     assert "Usage: dovetail quota set" in capsys.readouterr().out
+
+
+QUOTAS = "/apis/dovetail.dev/v1beta1/gpuquotas"
+
+
+@pytest.fixture
+def kubeconfig(api: Api, tmp_path: Path) -> str:
+    file = tmp_path / "kubeconfig"
+    file.write_text(KUBECONFIG.format(url=api.url))
+    return str(file)
+
+
+async def test_a_misspelt_quota_deletes_none_of_the_others(api: Api, kubeconfig: str) -> None:
+    api.answer(f"GET {QUOTAS}/one", Answer(body=values_of(make_quota("one"))))
+    api.answer(f"GET {QUOTAS}/tow", refusal(404, message='gpuquotas "tow" not found'))
+    with pytest.raises(NotFound, match="tow"):
+        await asyncio.to_thread(quota_changes.delete, ["one", "tow"], kubeconfig=kubeconfig, context=None)
+    assert [seen.method for seen in api.seen] == ["GET", "GET"]
+
+
+async def test_each_quota_that_was_deleted_is_named(api: Api, kubeconfig: str) -> None:
+    for name in ("one", "two"):
+        api.answer(f"GET {QUOTAS}/{name}", Answer(body=values_of(make_quota(name))))
+        api.answer(f"DELETE {QUOTAS}/{name}", Answer(body={}))
+    said = await asyncio.to_thread(quota_changes.delete, ["one", "two"], kubeconfig=kubeconfig, context=None)
+    assert said == "GPUQuota one deleted.\nGPUQuota two deleted."
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_quota_is_changed_where_it_is_and_created_where_it_is_not(
+    api: Api, kubeconfig: str, is_known: bool
+) -> None:
+    made = make_quota("q", limit={"gpus": 8})
+    known = [values_of(make_quota("q", limit={"gpus": 4}))] if is_known else []
+    api.answer(f"GET {QUOTAS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": known}))
+    api.answer(f"PATCH {QUOTAS}/q", Answer(body=values_of(made)))
+    api.answer(f"POST {QUOTAS}", Answer(body=values_of(made)))
+    said = await asyncio.to_thread(
+        quota_changes.apply, "q", changes={"limit": {"gpus": 8}}, kubeconfig=kubeconfig, context=None
+    )
+    assert said == f"GPUQuota q {'changed' if is_known else 'created'}: gpus 8, for everyone."
+    last = api.seen[-1]
+    if is_known:
+        assert (last.method, last.body) == ("PATCH", {"spec": {"limit": {"gpus": 8}}})
+    else:
+        assert (last.method, last.body["metadata"], last.body["spec"]["limit"]) == ("POST", {"name": "q"}, {"gpus": 8})

@@ -178,3 +178,11 @@ def test_quotas_that_contradict_each_other_end_with_1(
     monkeypatch.setattr(quota_plan, "show", lambda _file, **_options: ("the plan", is_refused))
     assert app.main(["quota", "plan", "quotas.yaml"]) == code
     assert capsys.readouterr().out == "the plan\n"
+
+
+def test_the_items_of_a_list_are_quotas_of_their_own(tmp_path: Path) -> None:
+    """As kubectl writes several objects."""
+    item = "{apiVersion: dovetail.dev/v1beta1, kind: GPUQuota, metadata: {name: %s}, spec: {}}"
+    text = f"apiVersion: v1\nkind: List\nitems: [{item % 'a'}, {item % 'b'}]\n---\n{NAMED}spec: {{}}\n"
+    (tmp_path / "quotas.yaml").write_text(text)
+    assert [quota.metadata.name for quota in read(str(tmp_path / "quotas.yaml"))] == ["a", "b", "q"]

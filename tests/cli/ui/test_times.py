@@ -25,7 +25,7 @@ def test_a_time_limit_is_read_as_sbatch_reads_it(text: str, seconds: int) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "00:00", "ten", "1:2:3:4", "-5", "1.5", "٣", "99:99", "1:60:00", "1-24:00:00"]
+    "text", ["", "0", "00:00", "ten", "1:2:3:4", "-5", "1.5", "٣", "99:99", "1:60:00", "1-24:00:00", "1:00:60", "00:60"]
 )
 def test_another_time_limit_is_refused_with_what_is_allowed(text: str) -> None:
     with pytest.raises(UsageError, match="HH:MM:SS, MM:SS or whole minutes"):
