@@ -3,8 +3,10 @@
 import asyncio
 import ipaddress
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from multidict import CIMultiDict
 
 from dovetail.process.rate_limit import Allowance
 from dovetail_gateway.access.limits import Addresses, Budgets, RateLimit, Rates, source
@@ -140,3 +142,29 @@ async def test_a_request_that_a_proxy_of_this_machine_passes_on_is_no_request_of
     async with serving(api, options=options) as face:
         assert (await face.get(JOBS)).status == 200
         assert (await face.get(JOBS, headers={"X-Forwarded-For": "192.0.2.1"})).status == 401
+
+
+async def test_a_proxy_that_adds_a_header_of_its_own_is_read_to_the_last_one(api: GatewayApiServer) -> None:
+    """Several values are one list: what the client has sent itself comes first."""
+    async with serving(api, options=Options(rates=Rates(each=1, all=100), proxies=LOCAL_PROXY)) as face:
+        found = []
+        for at in range(3):
+            sent = CIMultiDict([("X-Forwarded-For", f"198.51.100.{at}"), ("X-Forwarded-For", "192.0.2.1")])
+            async with face.session.get(face.url + JOBS, headers=sent) as response:
+                found.append(response.status)
+    assert found == [401, 401, 429]
+
+
+async def test_who_is_not_known_yet_takes_its_turn_by_its_address(api: GatewayApiServer) -> None:
+    async with serving(api, options=Options(rates=None, proxies=LOCAL_PROXY)) as face:
+        queue, turns = face.made.reviews.identities._queue, list[str]()
+        slot = queue.slot
+
+        def slot_of(user: str) -> Any:
+            turns.append(user)
+            return slot(user)
+
+        queue.slot = slot_of  # type: ignore[method-assign]
+        for token, address in (("red-token", "192.0.2.1"), ("admin-token", "2001:db8::1")):
+            await face.get(JOBS, token=token, headers={"X-Forwarded-For": address})
+    assert turns == ["address 192.0.2.1", "address 2001:db8::1"]

@@ -175,3 +175,11 @@ async def test_a_token_that_is_deleted_ends_what_it_follows_at_the_next_review(a
         del api.users["red-token"]
         with pytest.raises(aiohttp.ClientError):
             await response.content.read()
+
+
+@pytest.mark.parametrize(("query", "asked"), [("", None), ("?tail=0", "0"), ("?tail=7", "7")])
+async def test_as_many_last_lines_are_asked_for_as_the_query_says(
+    api: GatewayApiServer, face: Face, query: str, asked: str | None
+) -> None:
+    await face.get(f"{LOGS}{query}", token="red-token")
+    assert [each.get("tailLines") for each in api.log_queries] == [asked]

@@ -164,3 +164,13 @@ def test_a_window_has_its_name_for_those_to_whose_namespaces_its_quota_applies(
     quota = convert({"metadata": {"name": "q"}, "spec": spec | {"advanceReservations": [window]}}, as_type=GPUQuota)
     (found,) = windows([quota], reader=reader_of(Visibility(None if sees is None else frozenset(sees))))
     assert (found.quota, found.name, found.gpus) == (("q", "w", 2) if shown else (None, None, 2))
+
+
+async def test_a_job_that_has_ended_keeps_no_room(api: GatewayApiServer, face: Face) -> None:
+    reserved = {"time": "2026-11-01T13:00:00Z", "nodes": [{"name": "a", "workers": 1}], "kept": []}
+    for name, phase in (("waits", "Queued"), ("over", "Cancelled")):
+        status = WAITS | {"phase": phase, "queue": PLACE | {"reserved": reserved}}
+        api.put("gpujobs", make_job(name, namespace="red", status=status))
+    await face.until_like(api)
+    found = (await face.get("/api/v3/plan", token="red-token")).json["kept"]
+    assert [(each["job"]["name"], each["node"]) for each in found] == [("waits", "a")]

@@ -321,3 +321,21 @@ async def test_streams_that_end_are_counted_no_more(api: GatewayApiServer) -> No
             one.response.close()
             await eventually(lambda: gauge.get() == 1)
         await eventually(lambda: gauge.get() == 0)
+
+
+def test_a_snapshot_s_tag_is_of_its_process_its_moment_and_what_is_seen() -> None:
+    """After a restart the same number is of another content."""
+    red = Visibility(frozenset({"red"}))
+    feeds = [Feed(make_cache(Settings())) for _ in range(2)]
+    tags = {feed.snapshot(sees=sees)[1] for feed in feeds for sees in (EVERYTHING, red)}
+    assert len(tags) == 4
+    feeds[0].seq += 1
+    assert feeds[0].snapshot(sees=red)[1] not in tags
+    assert list(feeds[0]._snapshots) == [red], "those of the moment before are kept no more"
+
+
+async def test_the_place_of_a_resync_is_that_of_the_next_snapshot(face: Face) -> None:
+    await start(face, "red-token")
+    async with stream(face, token="red-token", since="00000000:1") as reader:
+        event = await reader.next()
+    assert (event.name, event.id) == ("resync", f"{face.made.feed.epoch}:{face.made.feed.seq}")

@@ -556,7 +556,14 @@ async def test_an_allocation_field_for_field(api: GatewayApiServer, red: Face) -
     asking = asyncio.create_task(red.ask("POST", f"{ROOT}/allocate", token="red-token", json=asked))
     name = await _reserved(api)
     # A device that its agent does not report any more.
-    api.run(f"red/{name}", devices=[held("b", 3), held("gone", 0, memoryMiB=16384)])
+    devices = [held("b", 3), held("gone", 0, memoryMiB=16384)]
+    api.objects["gpujobs"][f"red/{name}"]["status"] = {
+        "phase": "Running",
+        "nodes": ["gone", "b"],
+        "devices": devices,
+        "lease": {"expirationTime": "2100-01-01T00:00:00Z"},
+    }
+    api.put("gpujobs", api.objects["gpujobs"][f"red/{name}"])
     found = await asking
     assert found.json == {
         "success": True,

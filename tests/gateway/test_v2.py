@@ -22,7 +22,7 @@ from dovetail_gateway.v2.devices import Devices, devices_of
 from dovetail_gateway.v2.tasks import task_of
 from dovetail_gateway.v2.templates import TemplateFile, Templates
 from tests.extender.builders import make_gpunode, make_node
-from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.api_server import EDIT, GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.served import TASKS, Face, Reply, serving
 
@@ -702,3 +702,36 @@ def test_a_task_that_waits_for_one_device_hears_of_three_others_at_most(number: 
         found = task_of(decode(json.dumps(waiting | {"status": status}), as_type=GPUJob), devices=many(number))
         assert found is not None
         assert found.message == "m"
+
+
+async def test_limits_of_several_devices_of_one_node_are_written_together(
+    two: GatewayApiServer,
+) -> None:
+    two.put("gpunodes", make_gpunode("a", gpus=3))
+    two.number("a/cuda:0", "a/cuda:1", "a/cuda:2", "b/cuda:0")
+    two.users["admin-token"].verbs["*"] = EDIT
+    async with serving(two, options=RED) as face:
+        wanted = {"cuda:0": {"training": 0}, "cuda:1": {"training": 2, "inference": 5}, "cuda:3": {"inference": 0}}
+        found = await face.ask("POST", f"{ROOT}/resources/config", token="admin-token", json={"max_concurrent": wanted})
+        shown = (await face.get(f"{ROOT}/resources", token="admin-token")).json["limits"]
+    now = {
+        "cuda:0": {"training": 0, "inference": 3},
+        "cuda:1": {"training": 2, "inference": 5},
+        "cuda:3": {"training": 1, "inference": 0},
+    }
+    assert found.json == {"success": True, "limits": now}, found.text
+    assert shown == now | {"cuda:2": {"training": 1, "inference": 3}}
+    written = two.objects["gpunodes"]["a"]["spec"]["tenantLimits"]
+    assert {uuid: written[uuid] for uuid in ("a-0", "a-1")} == {"a-0": wanted["cuda:0"], "a-1": wanted["cuda:1"]}
+    assert [each[1:] for each in two.requests if each[1] == "patch"] == [
+        ("patch", "gpunodes/a"),
+        ("patch", "gpunodes/b"),
+    ]
+
+
+async def test_a_device_may_be_named_by_its_node(two: GatewayApiServer, red: Face) -> None:
+    """Both nodes have a first device; over the cluster that of the younger node is the first."""
+    for device, place, number in (("a/cuda:0", "a/cuda:0", "cuda:1"), ("b/cuda:0", "b/cuda:0", "cuda:0")):
+        found = await train(red, device=device)
+        job = two.objects["gpujobs"][f"red/{found.json['task_id']}"]
+        assert (job["spec"]["resources"]["device"], found.json["device"]) == (place, number)

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Node
+from dovetail.decoding import convert
+from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.v3.images import with_images
 from tests.extender.builders import make_gpunode
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
@@ -419,3 +422,22 @@ def on_processes(node: dict[str, Any]) -> dict[str, Any]:
 async def test_a_template_of_another_shape_is_left_to_the_api_server(template: Any) -> None:
     spec = {"gpu": 1, "template": template}
     assert with_images(spec, nodes=()) is spec
+
+
+def test_one_node_that_runs_images_is_enough_to_need_one() -> None:
+    simulated, real = ({"name": name, "annotations": {names.SIMULATED_NODE: "x"}} for name in ("s", "r"))
+    del real["annotations"]
+    nodes = [convert({"metadata": each}, as_type=Node) for each in (simulated, real)]
+    with pytest.raises(RequestFailedError, match="image is missing"):
+        with_images(BARE["spec"], nodes=nodes)
+    complete = with_images(BARE["spec"], nodes=nodes[:1])
+    assert [each["image"] for each in complete["template"]["spec"]["containers"]] == [names.UNUSED_IMAGE] * 2
+    assert "image" not in BARE["spec"]["template"]["spec"]["containers"][0], "the request stays as it is"
+
+
+@pytest.mark.parametrize("known", ["{tag}", "{strong}", '"a", {strong}', ' "a" ,{tag} '])
+async def test_a_tag_is_known_in_its_weak_and_its_strong_form(face: Face, known: str) -> None:
+    tag = (await face.get("/api/v3/jobs", token="red-token")).headers["ETag"]
+    sent = {"If-None-Match": known.format(tag=tag, strong=tag.removeprefix("W/"))}
+    assert (await face.get("/api/v3/jobs", token="red-token", headers=sent)).status == 304
+    assert (await face.get("/api/v3/jobs/red/none", token="red-token", headers=sent)).status == 404
