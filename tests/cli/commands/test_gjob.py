@@ -1,6 +1,8 @@
 """One job: shown, changed, repeated, read."""
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +23,7 @@ from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
 from tests.cli.builders import NOW, ago, make_job
 from tests.cli.jobs.test_history import asked, script
+from tests.cli.ui.test_live_screen import KUBECONFIG
 from tests.core.kube.api import Answer, Api, refusal
 from tests.core.query.jobs.test_records import record
 
@@ -310,3 +313,46 @@ def test_a_job_that_is_repeated_keeps_the_name_that_people_gave_it() -> None:
     annotations = {"dovetail.dev/display-name": "Été", "dovetail.dev/user": "ada", "other": "x"}
     job = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, annotations=annotations))
     assert resubmit.again(job).metadata.annotations == {"dovetail.dev/display-name": "Été"}
+
+
+@pytest.mark.parametrize(
+    ("words", "refused", "raised", "said"),
+    [
+        (["1", "2"], [], None, ["Job 1 held.", "Job 2 held."]),
+        (["1", "9"], [], MissingError, ["Job 1 held."]),
+        (["1", "2"], ["second"], CommandError, ["Job 1 held."]),
+        # What was refused is the error, also beside a job that is missing.
+        (["1", "2", "9"], ["second"], CommandError, ["Job 1 held."]),
+    ],
+)
+async def test_each_job_is_changed_whatever_becomes_of_the_others(
+    api: Api,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    refused: list[str],
+    raised: type[CommandError] | None,
+    said: list[str],
+) -> None:
+    jobs = [make_job(name, number=at, phase="Queued") for at, name in enumerate(("first", "second"), start=1)]
+    api.answer(f"GET {JOBS}", listed(*jobs))
+    for job in jobs:
+        name = job.metadata.name
+        api.answer(
+            f"PATCH {JOBS}/{name}", refusal(422, message="no") if name in refused else Answer(body=values_of(job))
+        )
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(url=api.url))
+
+    def change() -> None:
+        update.change(
+            words, fields={"suspend": True}, done="held", kubeconfig=str(tmp_path / "kubeconfig"), context=None,
+            namespace=None,
+        )  # fmt: skip
+
+    if raised is None:
+        await asyncio.to_thread(change)
+    else:
+        with pytest.raises(raised) as caught:
+            await asyncio.to_thread(change)
+        assert type(caught.value) is raised
+    assert capsys.readouterr().out.splitlines() == said

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.errors import Forbidden
+from dovetail.kube.errors import Forbidden, StatusError
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.jobs.log_follow import LogFollower
 from dovetail_cli.ui.errors import CommandError, MissingError
@@ -197,3 +197,19 @@ async def test_a_pod_that_ends_before_its_container_begins_is_named(
     assert capsys.readouterr().err.startswith(
         "dovetail: p0 has ended before its container began: The node was low on resource: memory\n"
     )
+
+
+@pytest.mark.parametrize("what", [JOBS, PODS])
+@pytest.mark.parametrize("code", [401, 403, 404])
+async def test_what_may_not_be_watched_ends_the_command_and_is_not_tried_for_ever(
+    api: Api, cluster: Cluster, what: str, code: int
+) -> None:
+    answers = {JOBS: Answer(body={"metadata": {"resourceVersion": "1"}, "items": [job_of("Running")]})}
+    answers[PODS] = Answer(body={"metadata": {"resourceVersion": "1"}, "items": []})
+    for path, answer in answers.items():
+        api.answer(f"GET {path}", *[refusal(code) if path == what else answer] * 50)
+    reader = Reader(cluster, first=job_of("Running"))
+    async with asyncio.timeout(60):
+        with pytest.raises(StatusError) as caught:
+            await reader.follower.run()
+    assert caught.value.code == code

@@ -117,3 +117,17 @@ def test_the_rows_show_what_counts_and_the_default() -> None:
     assert rows["namespace_score_weights.a"]["VALUE"] == {"cpu": {"min": 1.0, "max": 1.0, "default": 1.0}}
     gpunode: Any = make_gpunode("a")
     assert list(limits._of_devices([gpunode])) == []
+
+
+async def test_devices_of_several_nodes_are_changed_at_their_own_nodes(api: Api, cluster: Cluster) -> None:
+    nodes = [make_gpunode(name) for name in "ab"]
+    api.answer("GET /apis/dovetail.dev/v1beta1/gpunodes", Answer(body={"metadata": {}, "items": values_of(nodes)}))
+    for node in nodes:
+        api.answer(f"PATCH /apis/dovetail.dev/v1beta1/gpunodes/{node.metadata.name}", Answer(body=values_of(node)))
+    said = await limits._change_devices(cluster, words=["a:1", "b:0"], wanted={"training_per_device": 2})
+    assert said == ["a:1 training_per_device: 2", "b:0 training_per_device: 2"]
+    patches = {seen.path.rpartition("/")[2]: seen.body for seen in api.seen if seen.method == "PATCH"}
+    assert patches == {
+        "a": {"spec": {"tenantLimits": {"GPU-a-1": {"training": 2}}}},
+        "b": {"spec": {"tenantLimits": {"GPU-b-0": {"training": 2}}}},
+    }

@@ -91,3 +91,12 @@ def test_a_name_decides_what_the_program_is(
     assert capsys.readouterr().err == "dovetail: scancel: name the jobs, such as scancel 7 or scancel -n train\n"
     assert app.slurm("sbatch", arguments=["--help"]) == 0
     assert capsys.readouterr().out.startswith("sbatch: gbatch with Slurm's options")
+
+
+def test_a_link_to_another_program_stays_when_ours_are_removed(program: Path, tmp_path: Path) -> None:
+    other = tmp_path / "bin"
+    names.install(str(other))
+    (other / "sinfo").unlink()
+    (other / "sinfo").symlink_to("/opt/slurm/bin/sinfo")
+    assert f"{other}/sinfo is removed." not in names.remove(str(other))
+    assert [each.name for each in other.iterdir()] == ["sinfo"]

@@ -97,3 +97,9 @@ def test_scancel_and_sinfo_have_slurms_options() -> None:
         translation.scancel([])
     with pytest.raises(UsageError, match="it takes options only"):
         translation.sinfo(["n1"])
+
+
+@pytest.mark.parametrize("word", ["all", "ALL", "All"])
+def test_all_states_are_all_jobs_in_any_case(word: str) -> None:
+    assert translation.squeue(["-t", word]).words == ("-a",)
+    assert translation.squeue([f"--states={word}"]).words == ("-a",)
