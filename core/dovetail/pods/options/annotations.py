@@ -1,4 +1,4 @@
-"""What the owner of a pod chooses in addition to its request, by annotations of the pod or by the spec of its GPUJob. Pure.
+"""What the owner of a pod chooses beyond its request, by annotations of the pod or by the spec of its GPUJob. Pure.
 
 The operator writes these annotations for the pods of a GPUJob; a plain pod has its owner's.
 """
