@@ -247,8 +247,18 @@ def _allocated(held: list[dict[str, Any]], node: str) -> dict[str, str]:
     return annotations_of(Allocation(node=node, mode="Exclusive", containers=containers))
 
 
-def random_cluster(seed: int) -> RandomCluster:
-    """The cluster of that seed."""
+def _by_namespace(rng: random.Random) -> dict[str, Any]:
+    """What a configuration may say of one of the two namespaces, and how fast use is forgotten."""
+    found: dict[str, Any] = {"fair_share_half_life": rng.choice((600, 604800))}
+    if rng.random() < 0.5:
+        found["namespace_time_limits"] = {NAMESPACES[1]: rng.choice((600, 7200))}
+    if rng.random() < 0.3:
+        found["namespace_cpu_fallback"] = {NAMESPACES[0]: rng.choice((0, 900))}
+    return found
+
+
+def random_cluster(seed: int, *, by_namespace: bool = False) -> RandomCluster:
+    """The cluster of that seed; with `by_namespace`, its configuration says something of a namespace."""
     rng = random.Random(seed)
     preemption = {"priority_gap": rng.choice((0, 5)), "grace": 20, "min_run": rng.choice((0, 300))}
     weights = {NAMESPACES[0]: {"cpu": {"default": 5}}, NAMESPACES[-1]: {"fragmentation": {"min": 0, "default": 10}}}
@@ -257,6 +267,7 @@ def random_cluster(seed: int) -> RandomCluster:
             "preemption": preemption,
             "default_time_limit": rng.choice((3600, 86400)),
             "namespace_score_weights": weights if rng.random() < 0.5 else {},
+            **(_by_namespace(random.Random(f"settings of {seed}")) if by_namespace else {}),
         }
     )
     cluster = RandomCluster(rng=rng, settings=settings)

@@ -50,6 +50,7 @@ def state_of(cluster: RandomCluster) -> State:
         run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),
         quotas=Quotas(half_life_seconds=settings.fair_share_half_life),
         preemption=rules_of(settings.preemption),
+        cpu_fallback=settings.namespace_cpu_fallback,
     )
     for node in cluster.nodes:
         view.node_changed(node)
@@ -96,7 +97,7 @@ def verdicts_of(state: State) -> dict[str, Verdict]:
 def test_the_queue_of_a_query_has_the_operator_s_input(subtests: pytest.Subtests) -> None:
     for seed in SEEDS:
         with subtests.test(seed=seed):
-            cluster = random_cluster(seed)
+            cluster = random_cluster(seed, by_namespace=True)
             state, queue = state_of(cluster), queue_view(cluster.objects(), now=NOW)
             cycle, foreseen = survey(state, now=NOW), survey(state, now=NOW, foresees=True)
             assert {each.key: each for each in queue.waiting} == {each.key: each for each in cycle.waiting}
@@ -123,10 +124,13 @@ def asked_of(cluster: RandomCluster) -> GPUJob:
 def test_a_dry_run_says_what_the_operator_does_with_the_job_once_it_is_submitted(subtests: pytest.Subtests) -> None:
     for seed in SEEDS:
         with subtests.test(seed=seed):
-            cluster = random_cluster(seed)
+            cluster = random_cluster(seed, by_namespace=True)
             asked, state = asked_of(cluster), state_of(cluster)
             foretold = dry_run(asked, objects=read_with(cluster, state=state), now=NOW)
             state.store.job_changed(asked)
+            if foretold.outcome == "Invalid":
+                assert_refused(foretold, state=state, asked=asked)
+                continue
             verdict = verdicts_of(reckoned(state))[asked.metadata.uid]
             if isinstance(verdict, Admitted):
                 nodes = [claim.node for claim in verdict.claims]
@@ -140,6 +144,14 @@ def test_a_dry_run_says_what_the_operator_does_with_the_job_once_it_is_submitted
                 assert verdict.queue is not None
                 assert foretold.position == verdict.queue.position
                 assert_same_start(foretold, state=state, asked=asked)
+
+
+def assert_refused(foretold: DryRun, *, state: State, asked: GPUJob) -> None:
+    """Options that contradict each other, such as weights of a policy that has none, reach no queue."""
+    seen = state.observe(key_of(asked.metadata), now=NOW)
+    assert seen is not None
+    assert seen.obstacle is not None
+    assert (seen.obstacle.reason, seen.obstacle.message) == ("Invalid", foretold.message)
 
 
 def assert_same_start(foretold: DryRun, *, state: State, asked: GPUJob) -> None:
@@ -158,7 +170,7 @@ def assert_same_start(foretold: DryRun, *, state: State, asked: GPUJob) -> None:
 def test_explain_gives_each_waiting_job_the_operator_s_reason(subtests: pytest.Subtests) -> None:
     for seed in SEEDS:
         with subtests.test(seed=seed):
-            cluster = random_cluster(seed)
+            cluster = random_cluster(seed, by_namespace=True)
             state = state_of(cluster)
             objects, verdicts = read_with(cluster, state=state), verdicts_of(state)
             if any(isinstance(verdict, Admitted) for verdict in verdicts.values()):
@@ -180,7 +192,7 @@ def test_explain_gives_each_waiting_job_the_operator_s_reason(subtests: pytest.S
 def test_explain_names_the_node_that_the_operator_plans_first(subtests: pytest.Subtests) -> None:
     for seed in SEEDS:
         with subtests.test(seed=seed):
-            cluster = random_cluster(seed)
+            cluster = random_cluster(seed, by_namespace=True)
             job = msgspec.structs.replace(cluster.new_job("wait", gpu="1"), metadata=cluster.new_job("only").metadata)
             cluster.jobs[:] = [each for each in cluster.jobs if each.status.phase not in {"Queued", "Starting"}]
             cluster.quotas.clear()
@@ -200,7 +212,7 @@ def test_explain_names_the_node_that_the_operator_plans_first(subtests: pytest.S
 def test_a_prepared_queue_gives_each_of_many_dry_runs_the_answer_of_a_fresh_one(subtests: pytest.Subtests) -> None:
     for seed in SEEDS:
         with subtests.test(seed=seed):
-            cluster = random_cluster(seed)
+            cluster = random_cluster(seed, by_namespace=True)
             prepared = prepare(cluster.objects(), now=NOW)
             for _ in range(3):
                 asked = asked_of(cluster)
@@ -210,7 +222,7 @@ def test_a_prepared_queue_gives_each_of_many_dry_runs_the_answer_of_a_fresh_one(
 def test_a_limit_on_simulated_cycles_leaves_out_the_estimate_and_nothing_else() -> None:
     estimated = 0
     for seed in SEEDS:
-        cluster = random_cluster(seed)
+        cluster = random_cluster(seed, by_namespace=True)
         prepared, asked = prepare(cluster.objects(), now=NOW), asked_of(cluster)
         found, short = dry_run_on(prepared, job=asked), dry_run_on(prepared, job=asked, most_cycles=0)
         estimated += found.start is not None
@@ -222,7 +234,7 @@ def test_a_limit_on_simulated_cycles_leaves_out_the_estimate_and_nothing_else() 
 def test_pods_of_a_list_and_pods_one_by_one_give_the_same_ledger(subtests: pytest.Subtests) -> None:
     for seed in SEEDS:
         with subtests.test(seed=seed):
-            objects = random_cluster(seed).objects()
+            objects = random_cluster(seed, by_namespace=True).objects()
             listed, one_by_one = objects.view().ledger, replace(objects, pods=()).view()
             for pod in objects.pods:
                 one_by_one.pod_changed(pod)

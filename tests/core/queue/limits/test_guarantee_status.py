@@ -1,10 +1,12 @@
 """What a quota's status says of its guarantee: lent, borrowed, waiting, and its conditions."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.formats.timestamps import timestamp
 from dovetail.queue.limits.guarantee_status import conditions_of, guarantee_of, lent, waiting
 from dovetail.queue.limits.guarantees import loans_of, quota_of
 from dovetail.queue.limits.quota_usage import Counted
@@ -118,3 +120,15 @@ def test_an_elastic_job_waits_within_a_guarantee_with_its_fewest_workers() -> No
         recent={},
     )
     assert waiting(loans, counted=[elastic]) == [[4000]]
+
+
+def test_a_condition_has_the_time_at_which_it_last_changed() -> None:
+    quota = make_quota("a", guaranteed=8, parent="gone")
+    tree = make_tree(quota, gpus=8, usable=6)
+    first = conditions_of(quota, tree=tree, now=NOW)
+    said = msgspec.structs.replace(quota, status=msgspec.structs.replace(quota.status, conditions=first))
+    later = NOW + timedelta(hours=1)
+    assert conditions_of(said, tree=tree, now=later) == first
+    valid, scaled = conditions_of(said, tree=make_tree(said, gpus=8, usable=8), now=later)
+    assert (scaled.status, scaled.last_transition_time) == ("False", timestamp(later))
+    assert (valid.status, valid.last_transition_time) == ("False", timestamp(NOW))

@@ -55,3 +55,12 @@ def test_without_a_bound_every_priority_counts() -> None:
 def test_one_quota_is_enough_to_forbid_preemption_to_those_whom_it_binds() -> None:
     quotas = (TEAM, make_quota("course", users=["ada"], preemptionPolicy="Never"))
     assert [may_preempt(quotas, subject=each) for each in (ADA, BOB, POD, ELSEWHERE)] == [False, True, True, False]
+
+
+def test_of_several_bounds_the_lowest_counts_whatever_the_quotas_are_called() -> None:
+    quotas = [make_quota("a", maxPriority=30), make_quota("b", maxPriority=10), make_quota("c", maxPriority=10)]
+    for several in (quotas, quotas[::-1]):
+        bound = bound_of(several, subject=Subject(namespace="team", user="ada"))
+        assert bound is not None
+        assert (bound.most, bound.quota) == (10, "b")
+    assert bound_of([make_quota("d")], subject=Subject(namespace="team", user="ada")) is None
