@@ -13,6 +13,7 @@ from dovetail_cli.submit import manifest, on_cluster, terminal
 from dovetail_cli.submit.local import Local
 from dovetail_cli.submit.manifest import Submission
 from dovetail_cli.submit.on_cluster import Asked
+from dovetail_cli.submit.workdir.directory import with_spec
 from dovetail_cli.ui.errors import UsageError
 
 PLAIN = Submission(name="shell", command=["bash"], request=None, image="train:1")
@@ -66,3 +67,12 @@ def test_the_container_has_standard_input_that_ends_with_the_session() -> None:
     assert (piped["stdin"], piped["stdinOnce"], "tty" in piped) == (True, True, False)
     (shown,) = spec_of(terminal.with_terminal(job, terminal="xterm").spec.template)["containers"]
     assert (shown["tty"], shown["env"]) == (True, [{"name": "TERM", "value": "xterm"}])
+
+
+def test_only_the_first_container_has_the_terminal_and_the_others_stay() -> None:
+    job = manifest.build(PLAIN, namespace="default")
+    spec = spec_of(job.spec.template)
+    several = with_spec(job, spec={**spec, "containers": [*spec["containers"], {"name": "sidecar", "image": "log:1"}]})
+    first, second = spec_of(terminal.with_terminal(several, terminal="xterm").spec.template)["containers"]
+    assert (first["stdin"], first["stdinOnce"], first["tty"]) == (True, True, True)
+    assert second == {"name": "sidecar", "image": "log:1"}

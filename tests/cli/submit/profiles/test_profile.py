@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from dovetail_cli.submit.manifest import Fallback
 from dovetail_cli.submit.pod_options import Volume
+from dovetail_cli.submit.profiles import edit
 from dovetail_cli.submit.profiles.profile import KEYS, Profile, decode, encode, over
 from dovetail_cli.ui.errors import UsageError
 
@@ -92,3 +94,40 @@ def test_the_first_of_two_counts_and_tables_are_merged() -> None:
     assert both.env == {"LR": "2", "SEED": "7"}
     assert [str(each) for each in both.volumes] == ["home:/data", "scratch:/scratch:ro"]
     assert over(Profile(), second=theirs) == theirs
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [(None, None, None), (None, False, False), (None, True, True), (False, True, False), (True, False, True)],
+)
+def test_of_two_profiles_the_first_that_says_so_decides_about_the_directory(
+    first: bool | None, second: bool | None, found: bool | None
+) -> None:
+    assert over(Profile(upload=first), second=Profile(upload=second)).upload is found
+
+
+def test_what_two_profiles_name_is_merged_and_the_first_one_counts() -> None:
+    first = Profile(
+        image="a", env={"X": "1"}, volumes=(Volume(claim="own", path="/data"),), node_selector={"disk": "nvme"},
+        cpu_fallback=Fallback(on_no_gpu="Wait"),
+    )  # fmt: skip
+    second = Profile(
+        image="b", env={"X": "2", "Y": "3"}, workdir="/data/runs", node_selector={"disk": "any", "zone": "z"},
+        volumes=(Volume(claim="theirs", path="/data"), Volume(claim="home", path="/home")), gateway="http://gw",
+        cpu_fallback=Fallback(on_no_gpu="RunOnCPU"),
+    )  # fmt: skip
+    found = over(first, second=second)
+    assert (found.image, found.workdir, found.gateway) == ("a", "/data/runs", "http://gw")
+    assert (found.env, found.node_selector) == ({"X": "1", "Y": "3"}, {"disk": "nvme", "zone": "z"})
+    assert [(each.claim, each.path) for each in found.volumes] == [("own", "/data"), ("home", "/home")]
+    assert found.cpu_fallback == Fallback(on_no_gpu="Wait")
+
+
+def test_the_last_entry_of_a_table_takes_the_table_with_it() -> None:
+    profile = Profile(env={"X": "1", "Y": "2"})
+    one = edit.without(profile, key="env.X")
+    assert edit.entries_of(one) == {"env.Y": "2"}
+    none = edit.without(one, key="env.Y")
+    assert edit.entries_of(none) == {}
+    with pytest.raises(UsageError, match='"env" is not set; set are none'):
+        edit.without(none, key="env")

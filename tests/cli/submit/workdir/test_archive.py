@@ -93,3 +93,16 @@ def test_the_sentence_names_sizes_files_and_ways_out(tmp_path: Path) -> None:
         ".dovetailignore, or set a directory on a volume, which takes up to 1.0 GiB"
     )
     assert told.endswith("or leave the directory out with --no-upload")
+
+
+def test_a_file_keeps_its_time_and_whether_it_is_a_program_and_nothing_else_of_its_owner(tmp_path: Path) -> None:
+    for name, mode in (("data", 0o600), ("run.sh", 0o700)):
+        (tmp_path / name).write_text("12345")
+        (tmp_path / name).chmod(mode)
+        os.utime(tmp_path / name, (1_000_000_000, 1_000_000_000))
+    with tarfile.open(fileobj=io.BytesIO(archive.pack(listing.of(tmp_path)))) as file:
+        found = {each.name: (each.mode, each.size, each.mtime, each.uid, each.uname) for each in file.getmembers()}
+    assert found == {
+        "data": (0o644, 5, 1_000_000_000, 0, ""),
+        "run.sh": (0o755, 5, 1_000_000_000, 0, ""),
+    }
