@@ -179,3 +179,15 @@ def test_an_unhealthy_device_is_an_event_where(status: str | None, message: str,
     job = make_job(status={"phase": "Running", "conditions": known})
     found = announcement_of(job, status=running(leaves=False).status)
     assert (found is not None) is posted
+
+
+def test_a_worker_that_has_ended_holds_no_device_any_more() -> None:
+    state, cards = make_state(n1=1), BadDevices()
+    pod = make_pod(node="n1", devices=1)
+    state.store.pod_event("ADDED", pod)
+    gpunode = make_gpunode("n1", gpus=1, uuid="GPU-n1-0", health="Unhealthy")
+    cards.changed(gpunode)
+    ledger = state.store.view.ledger
+    assert [card.uuid for card in cards.held_by([pod], ledger=ledger)] == ["GPU-n1-0"]
+    ended = make_pod(node="n1", devices=1, phase="Succeeded")
+    assert cards.held_by([ended], ledger=ledger) == ()

@@ -14,11 +14,13 @@ from dovetail.api.gpunode import Overuse
 from dovetail.api.meta import find_condition
 from dovetail.engine.model.claims import Ask
 from dovetail.jobs.batch_job import is_past
+from dovetail.jobs.start_times import begin_of, due_again
 from dovetail.names import GUESTS_MANAGER
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.devices.bad_devices import BadDevice
 from dovetail_operator.job.actions import CreateJob, DeleteGPUJob, DeleteJob, PatchJob
-from dovetail_operator.job.observation import Observed, Obstacle
+from dovetail_operator.job.drain import DRAIN
+from dovetail_operator.job.observation import Notice, Observed, Obstacle
 from dovetail_operator.lifecycle import stages
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from tests.operator_.builders import LET_GO, NO_ROOM, NOW, at, condition, make_child, make_job, make_pod, see
@@ -582,3 +584,39 @@ def test_the_limit_of_a_running_batch_job_follows_all_that_limits_the_job(
 def test_pods_are_told_of_their_end_while_they_can_act_on_it(seconds: float, pod: Any, told_: bool) -> None:
     job = make_job(status={**STARTED, "preemption": told(seconds)})
     assert bool(reconcile(see(job, pod, child=make_child(job))).notify) is told_
+
+
+@pytest.mark.parametrize(("by", "reason"), [("uid-y", "Priority"), (DRAIN, "NodeUnhealthy")])
+def test_a_job_that_ends_for_others_or_for_its_node_says_which(by: str, reason: str) -> None:
+    notice = Notice(by=by, message="Ends", grace_seconds=0.0)
+    job = make_job(status={**STARTED, "preemption": {"at": at(0), "by": by, "message": "Ends"}})
+    status = reconcile(replace(see(job, make_pod(), child=make_child(job)), notice=notice)).status
+    assert (status.phase, status.reason, status.message) == ("Preempted", reason, "Ends")
+
+
+def test_a_job_that_may_begin_later_and_rests_is_looked_at_when_both_are_over() -> None:
+    attempt = {"number": 1, "reason": "R", "message": "m", "counted": True, "endTime": at(-5)}
+    policy = {"backoffSeconds": 60}
+    job = make_job(
+        beginTime=at(20), backoffLimit=3, retryPolicy=policy, status={"phase": "Queued", "attempts": [attempt]}
+    )
+    obstacle = Obstacle(reason="BeginTime", message="not yet")
+    dues = [due for due in (begin_of(job), due_again(job)) if due is not None]
+    assert len(dues) == 2
+    assert reconcile(see(job, obstacle=obstacle)).wake_at == max(dues) > min(dues)
+
+
+def test_a_cancelled_job_deletes_its_batch_job_once() -> None:
+    job = make_job(cancel=True, status={"phase": "Cancelled"})
+    child = make_child(job)
+    assert reconcile(see(job, child=child)).actions == (DeleteJob(),)
+    going = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, deletion_timestamp=at(-1)))
+    assert reconcile(see(job, child=going)).actions == ()
+
+
+def test_a_condition_that_changes_gets_the_time_of_its_change() -> None:
+    before = [condition("Admitted", status="True", reason="Admitted", seconds=-600)]
+    job = make_job(status={"phase": "Queued", "conditions": before})
+    found = find_condition(reconcile(see(job, verdict=NO_ROOM)).status.conditions, type="Admitted")
+    assert found is not None
+    assert (found.status, found.last_transition_time) == ("False", at(0))

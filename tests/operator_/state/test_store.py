@@ -7,11 +7,14 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.gpunode import Enforcement, GPUNode
+from dovetail.api.gpunode import Enforcement, GPUNode, Overuse, Reshape
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import ObjectMeta
 from dovetail.names import LABEL_JOB
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail_operator.state.state import State
+from tests.containers import items_by_attribute
+from tests.core.builders import make_node
 from tests.operator_.builders import LET_GO, NOW, at, make_child, make_job, make_pod, make_state
 
 
@@ -296,3 +299,38 @@ def test_a_device_that_falls_ill_concerns_the_jobs_on_it_and_no_others_of_the_no
     first, second = report().status.devices
     ill = msgspec.structs.replace(second, health="Unhealthy")
     assert state.store.gpunode_changed(report(of_node={"devices": [first, ill]})) == ["team/y"]
+
+
+def test_of_objects_that_have_come_and_gone_the_store_keeps_nothing() -> None:
+    """Whatever was known of them: tenants of quotas, ill devices, overuses, what is enforced, and requests."""
+    state = make_state()
+    state.store.quotas.update(msgspec.convert({"metadata": {"name": "q"}, "spec": {"limit": {"gpus": 8}}}, GPUQuota))
+    state.store.node_changed(make_node("n1"))
+    before = +items_by_attribute(state)
+    job, store = make_job(), state.store
+    child, worker = make_child(job), make_pod(devices=1)
+    plain = make_pod(1, devices=1, owner="uid-somebody", meta={"name": "plain", "uid": "uid-plain", "labels": {}})
+    overuse = Overuse(
+        uid=worker.metadata.uid, namespace="team", name="x", device="GPU-n1-0", index=0, promised_mib=1, used_mib=2,
+        since="then", ends=True, evict=True,
+    )  # fmt: skip
+    of_node = {"enforcement": Enforcement(mps=True), "overuses": [overuse]}
+    ill = report(health="Unhealthy", of_node=of_node)
+    request = Reshape(profiles=["1g.10gb"], requested_time=at(0))
+    ill = msgspec.structs.replace(ill, spec=msgspec.structs.replace(ill.spec, reshape={"GPU-n1-0": request}))
+    store.job_changed(job)
+    store.child_event("ADDED", child)
+    for pod in (worker, plain):
+        store.pod_event("ADDED", pod)
+    store.gpunode_changed(ill)
+    kept = (store.bad_cards._of_node, store.overuses._of_node, store.enforcements._of_node, store.reshaped)
+    assert all(kept)
+    for pod in (worker, plain):
+        store.pod_event("DELETED", pod)
+    store.child_event("DELETED", child)
+    store.job_deleted("team/x", uid="uid-x")
+    store.gpunode_deleted("n1")
+    after = +items_by_attribute(state)
+    grown = {name for name in after if after[name] > before[name]}
+    # The ledger's log of changed rows is bounded, as are the columns of its table and the names of models.
+    assert {name for name in grown if not name.startswith(("NodeTable.", "ChangeLog."))} == set()

@@ -148,3 +148,17 @@ def test_without_quotas_no_batch_job_is_looked_up() -> None:
     assert children_of_jobs(state) == frozenset()
     state.store.quotas.update(quota())
     assert children_of_jobs(state) == {("team", "uid-child")}
+
+
+def test_a_pod_of_another_namespace_that_names_the_batch_job_as_its_owner_counts_there() -> None:
+    state = make_state(a=8)
+    state.store.quotas.update(quota())
+    job = make_job()
+    state.store.job_changed(job)
+    state.store.child_changed(make_child(job))
+    state.store.pod_event("ADDED", make_pod(node="a", devices=1))
+    meta = {"name": "theirs", "namespace": "lab", "uid": "uid-theirs", "labels": {"dovetail.dev/job": "x"}}
+    other = make_pod(1, node="a", devices=4)
+    metadata = msgspec.convert({**msgspec.to_builtins(other.metadata), **meta}, type(other.metadata))
+    state.store.pod_event("ADDED", msgspec.structs.replace(other, metadata=metadata))
+    assert [each.milli for each in count(state)] == [1000]

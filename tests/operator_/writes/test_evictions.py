@@ -196,3 +196,25 @@ async def test_a_node_that_is_gone_takes_along_what_was_known_of_it_and_of_no_ot
     await scene.evictions._evict("n1/uid-x-n1")
     kept = (scene.evictions._wanted, scene.evictions._refused, dict(scene.evictions._logged))
     assert [set(each) for each in kept] == [{"n2"}] * 3
+
+
+async def test_a_report_that_is_made_again_counts_again_and_one_that_was_withdrawn_is_forgotten(client: Client) -> None:
+    scene = Scene(client)
+    for counted in (1, 2):
+        for _ in range(2):
+            scene.evictions.changed(report(above("x")))
+            await scene.evictions._evict("n1/uid-x")
+            assert scene.counted("UnknownPod") == counted
+        scene.evictions.changed(report())
+        assert scene.evictions._refused == {"n1": {}}
+
+
+async def test_of_nodes_whose_allowance_is_full_again_nothing_is_kept(api: Api, client: Client) -> None:
+    scene = Scene(client)
+    for number in range(3):
+        name = f"t{number}"
+        api.answer(eviction_of(name), EVICTED)
+        scene.evictions.changed(report(scene.tenant(name, node=f"n{number}"), node=f"n{number}"))
+        await scene.evictions._evict(f"n{number}/uid-{name}")
+        assert list(scene.evictions._spent) == [f"n{number}"]
+        scene.now += OF_A_NODE.every_seconds

@@ -3,6 +3,7 @@
 import asyncio
 import random
 
+import msgspec
 import pytest
 
 from dovetail.api.meta import ObjectMeta
@@ -133,3 +134,25 @@ async def test_what_is_announced_is_kept_no_longer_than_it_is_of_use(
         await rig.jobs._announce(f"team/{name}")
     assert (rig.jobs._found, list(rig.jobs._reported)) == ({}, ["team/b", "team/c"])
     assert rig.events.qsize() == 3
+
+
+async def test_a_version_that_comes_while_the_status_is_written_is_written_next(api: Api, client: Client) -> None:
+    rig, released = Rig(client), asyncio.Event()
+    api.answer(STATUS, Answer(body={}, released=released), Answer(body={}))
+    newer = msgspec.structs.replace(META, generation=3, resource_version="12")
+    async with running(rig.jobs.run()):
+        rig.jobs.report(META, DEEP)
+        await api.until(STATUS, count=1)
+        rig.jobs.report(newer, "cannot be read: Expected `int`, got `str` - at `$.spec.workers`")
+        released.set()
+        await api.until(STATUS, count=2)
+    assert [seen.body["status"]["observedGeneration"] for seen in api.of(STATUS)] == [2, 3]
+
+
+async def test_a_batch_job_of_another_owner_keeps_no_job_from_its_status(api: Api, client: Client) -> None:
+    rig = Rig(client)
+    api.answer(STATUS, Answer(body={}))
+    rig.state.store.child_changed(make_child(make_job(meta={"uid": "uid-earlier"})))
+    rig.jobs.report(META, DEEP)
+    await rig.jobs._announce("team/x")
+    assert len(api.of(STATUS)) == 1
