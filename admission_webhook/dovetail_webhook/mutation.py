@@ -52,6 +52,8 @@ _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _SHARE: Final = "resources.share"
 # Annotations in addition to the request itself.
 _OPTION: Final = f"{names.REQUEST}-"
+# The request of one container.
+_OF_CONTAINER: Final = f"{names.REQUEST}."
 
 # What the extender writes when it binds a pod; the last by container.
 _AT_BIND: Final = (names.ALLOCATION, names.TERM)
@@ -155,8 +157,7 @@ def patch_of_pod(
         spec = completed(pod["spec"], asked=Parts(), by_plugin=vendors.nvidia_resources)
         return _changes(pod["spec"], after=spec, keys=[EPHEMERAL])
     try:
-        spec = of_pod(_completed(pod, policy=policy, vendors=vendors), delivery=delivery)
-        refuse_long_names(_typed({**pod, "spec": spec}), delivery=delivery)
+        spec = of_pod(_completed(pod, policy=policy, vendors=vendors, delivery=delivery), delivery=delivery)
         spec = with_mps(spec, directory=mps_directory)
     except UnreadableError as error:
         raise RequestError(
@@ -330,14 +331,16 @@ def _digits(number: float) -> str:
     return format(Decimal(repr(number)), "f").removesuffix(".0")
 
 
-def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
+def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors, delivery: Delivery) -> Manifest:
     typed, spec = _typed(pod), pod["spec"]
     refuse_no_devices(typed.spec, vendors=vendors)
-    if vendor_devices(typed.spec, vendors=vendors):
+    if devices := vendor_devices(typed.spec, vendors=vendors):
         # Raises if the pod also requests GPUs of Dovetail: that request would be dropped without notice.
         vendor_request(typed, vendors=vendors)
+        _refuse_requests_of_containers(typed.metadata.annotations, resource=next(iter(devices)))
         asked = Parts()
-    elif instance_request(typed) is not None:
+    elif (instances := instance_request(typed)) is not None:
+        _refuse_requests_of_containers(typed.metadata.annotations, resource=instances[0])
         asked = Parts()
         if names.REQUEST in typed.metadata.annotations:
             spec = _shown_to_the_extender(spec)
@@ -347,6 +350,8 @@ def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
         if resource := plugin_for(typed, asked=asked, vendors=vendors):
             spec = _asking(spec, asked=asked, resource=resource)
             asked = Parts()
+        else:
+            refuse_long_names(typed, delivery=delivery)
     annotated = names.REQUEST in typed.metadata.annotations
     if asked.parts or annotated or typed.spec.scheduler_name == names.SCHEDULER_NAME:
         refuse_foreign(typed)
@@ -389,6 +394,16 @@ def _shown_to_the_extender(spec: Manifest) -> Manifest:
 
 def _requests_instances(container: Manifest) -> bool:
     return any(map(is_mig, (container.get("resources") or {}).get("limits") or ()))
+
+
+def _refuse_requests_of_containers(annotations: Mapping[str, str], *, resource: str) -> None:
+    """Deny requests of single containers in a pod that asks a vendor's plugin: none of them would get anything."""
+    for key, text in annotations.items():
+        if key.startswith(_OF_CONTAINER):
+            raise RequestError(
+                text, field=key, problem=f"a pod's GPUs are of one kind, and its containers ask {resource}",
+                example=f"{resource} alone",
+            )  # fmt: skip
 
 
 def _refuse_unknown_words(annotations: Mapping[str, str]) -> None:

@@ -309,3 +309,23 @@ TestCacheMachine = CacheMachine.TestCase
 TestCacheMachine.settings = settings(
     max_examples=15, stateful_step_count=20, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )
+
+
+def test_a_pod_that_cannot_be_read_holds_what_its_allocation_says() -> None:
+    """A device that is shown as free would be taken twice."""
+    cache = make_cache(make_settings(0))
+    for kind, subject in (("nodes", make_node("a")), ("gpunodes", make_gpunode("a", gpus=2))):
+        subject["metadata"]["resourceVersion"] = "1"
+        tell(cache, kind, "ADDED", subject)
+    pod = make_bound_pod("p", namespace="red", job="train", number=1, device="a-1")
+    pod["metadata"]["resourceVersion"] = "2"
+    pod["spec"]["containers"] = "of a later version"
+    tell(cache, "pods", "ADDED", pod)
+    use = cache.node_use("a")
+    assert use is not None
+    assert [[(each.namespace, each.pod) for each in device.holders] for device in use.uses] == [[], [("red", "p")]]
+    assert [each.device.index for each in use.available] == [0]
+    tell(cache, "pods", "DELETED", pod | {"metadata": pod["metadata"] | {"resourceVersion": "3"}})
+    use = cache.node_use("a")
+    assert use is not None
+    assert [each.device.index for each in use.available] == [0, 1]

@@ -241,7 +241,11 @@ async def test_another_site_reads_nothing(face: Face) -> None:
 
 async def test_signing_out_ends_the_session(face: Face) -> None:
     sent = {**PAGE, **await cookie_of(face, token="red-token")}
-    assert (await face.ask("DELETE", "/console/session", headers=sent)).status == 200
+    ended = await face.ask("DELETE", "/console/session", headers=sent)
+    assert ended.status == 200
+    removed = [each.partition("=") for each in ended.headers.getall("Set-Cookie")]
+    assert {name for name, _, _ in removed} == {"__Host-dovetail", sent["Cookie"].partition("=")[0]}
+    assert all(value.startswith('""; ') and "Max-Age=0" in value for _, _, value in removed)
     assert (await face.get("/api/v3/me", headers=sent)).status == 401
     assert (await face.get("/console/session", headers=sent)).json["signedIn"] is False
 

@@ -468,3 +468,14 @@ def test_a_mig_container_with_other_limits_is_shown_to_the_extender_too() -> Non
 def test_a_pod_of_the_scheduler_alone_may_ask_no_other_system_for_gpus() -> None:
     with pytest.raises(RequestError):
         mutated(make_pod(limits={"volcano.sh/vgpu-number": "1"}, schedulerName=names.SCHEDULER_NAME))
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"])
+def test_a_request_of_one_container_is_not_dropped_beside_a_plugin_s_devices(resource: str) -> None:
+    pod = make_pod(None, limits={resource: "1"})
+    pod["metadata"]["annotations"] = {f"{names.REQUEST}.main": "1"}
+    with pytest.raises(RequestError) as refused:
+        mutated(pod)
+    assert str(refused.value).startswith(
+        f'dovetail.dev/gpu.main "1": a pod\'s GPUs are of one kind, and its containers ask {resource}'
+    )

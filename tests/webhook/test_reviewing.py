@@ -3,6 +3,7 @@
 import base64
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -407,3 +408,74 @@ def test_of_a_new_pod_all_annotations_stay_but_those_of_a_bind_whatever_else_it_
     assert {**labels, **after["metadata"]["labels"]} == after["metadata"]["labels"]
     (main,) = after["spec"]["containers"]
     assert (names.GPU_MILLI in main.get("resources", {}).get("limits", {})) is bool(request_text)
+
+
+SIDECAR = {"name": "proxy", "restartPolicy": "Always"}
+SHAPES: dict[str, dict[str, Any]] = {
+    "one container": {"containers": [{"name": "main"}]},
+    "with others": {
+        "initContainers": [{"name": "init", "env": [{"name": "A", "value": "b"}]}, SIDECAR],
+        "containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}}}, {"name": "log"}],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    },
+    "with variables that win": {
+        "containers": [{"name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}],
+    },
+    "an amount of a vendor": {
+        "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}, {"name": "log"}],
+    },
+    "MIG": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}]},
+    "amounts of ours": {
+        "containers": [{"name": "main", "resources": {"limits": {names.GPU_MILLI: "500"}}}],
+    },
+}  # fmt: skip
+WORDS: dict[str, dict[str, str]] = {
+    "nothing": {},
+    "a GPU": {names.REQUEST: "1"},
+    "a share": {names.REQUEST: "8G,0.5", names.MODE: "Fractional", names.POLICY: "Pack"},
+    "a model": {names.REQUEST: "2(V100)"},
+    "of one container": {f"{names.REQUEST}.main": "1"},
+}
+
+
+# What a pod says twice and differently, and what names no container where there are several.
+REFUSED: set[tuple[str, str]] = {
+    *((words, shape) for words in WORDS for shape in ("an amount of a vendor", "MIG", "amounts of ours")),
+    *((words, "with others") for words in WORDS),
+} - {
+    *(("nothing", shape) for shape in SHAPES),
+    ("of one container", "with others"),
+    ("a model", "an amount of a vendor"),
+}
+
+
+@pytest.mark.parametrize("delivery", ["RuntimeClass", "NRI"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("words", WORDS)
+def test_a_pod_that_was_completed_is_complete(delivery: Any, shape: str, words: str) -> None:
+    """API servers ask again after another webhook; what was said the first time stays, field for field."""
+    reviewer = replace(REVIEWER, delivery=delivery)
+    pod = {"metadata": {"name": "p", "annotations": WORDS[words]}, "spec": SHAPES[shape]}
+
+    def review(found: dict[str, Any]) -> tuple[bool, list[dict[str, Any]]]:
+        text = json.dumps(make_review(object=found)).encode()
+        said = json.loads(reviewer.answer(text).body)["response"]
+        return said["allowed"], json.loads(base64.b64decode(said.get("patch", "W10=")))
+
+    allowed, steps = review(pod)
+    assert allowed is ((words, shape) not in REFUSED)
+    if not allowed:
+        return
+    after = copy.deepcopy(pod)
+    for step in steps:
+        after["spec"][step["path"].removeprefix("/spec/")] = step["value"]
+    assert review(after) == (True, [])
+    # Nothing that the user said is lost but what no container with devices may say.
+    for kind in ("initContainers", "containers"):
+        for before, now in zip(pod["spec"].get(kind, ()), after["spec"].get(kind, ()), strict=True):
+            kept = {key: value for key, value in before.items() if key not in {"env", "resources"}}
+            assert kept.items() <= now.items()
+            limits = before.get("resources", {}).get("limits", {})
+            assert limits.items() <= now.get("resources", {}).get("limits", {}).items() or "nvidia.com/gpu" in limits
+            variables = [each for each in before.get("env", ()) if not each["name"].startswith("NVIDIA")]
+            assert all(each in now["env"] for each in variables)

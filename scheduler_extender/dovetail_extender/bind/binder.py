@@ -177,7 +177,9 @@ class Binder:
             return Outcome(result="refused", error=f"the pod's bind to {standing.node} is not settled yet")
         try:
             ask = self._decisions.ask(pod)
-            refuse_long_names(pod, delivery=self._delivery)
+            # A vendor's plugin gives its devices without an annotation of ours.
+            if ask is None or not ask.resource:
+                refuse_long_names(pod, delivery=self._delivery)
         except RequestError as error:
             return self._refused(uid, error=str(error))
         if ask is None:

@@ -9,12 +9,14 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Node, Pod
+from dovetail.api.gpunode import GPUNode
 from dovetail.kube.errors import Conflict, DeadlineExceeded, Forbidden, KubeError, NotFound, ServerFault, Status
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail_extender.bind.binder import Binder, Outcome
 from dovetail_extender.protocol import BindingArgs
 from tests.extender.builders import make_pod
+from tests.extender.decide.test_device_plugins import make_report, make_vendor_node
 from tests.extender.desk import Desk, NoGPUNodes, NoJobs
 from tests.faults import at_each_await
 
@@ -319,3 +321,16 @@ async def test_who_leaves_takes_the_answer_from_nobody_else_who_asked_for_the_sa
     first.cancel()
     assert (await second).result == "bound"
     assert len(scene.pods.writes) == 1
+
+
+async def test_a_plugin_s_devices_need_no_annotation_that_names_their_container() -> None:
+    """Without one, several containers are no question, and a name may be long."""
+    scene = Scene()
+    scene.desk.view.node_changed(msgspec.convert(make_vendor_node(), Node))
+    scene.desk.view.gpunode_changed(msgspec.convert(make_report(), GPUNode))
+    pod = make_pod("p", "2(V100)", limits={"nvidia.com/gpu": "2"})
+    pod["spec"]["containers"] += [{"name": "c" * 63}]
+    scene.pods.found = msgspec.convert(pod, Pod)
+    scene.binder._delivery = "NRI"
+    found = await scene.bind("v")
+    assert (found.result, found.error, len(scene.pods.writes)) == ("bound", "", 1)
