@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 SOURCE: Final = Path(__file__).resolve().parents[1]
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -53,14 +53,13 @@ def locked(text: str) -> dict[str, list[Requirement]]:
     return packages
 
 
-def roots_of(pyproject: Mapping[str, object], *, image: str) -> list[str]:
-    """The packages that pyproject.toml names for that image, and those that every image has."""
-    tool = pyproject["tool"]
-    assert isinstance(tool, Mapping)
-    images = tool["dovetail"]["images"]
-    if image not in images or image == "core":
-        raise ValueError(f"unknown image '{image}': one of {', '.join(sorted(images.keys() - {'core'}))}")
-    return [*images["core"], *images[image]]
+def roots_of(pyproject: Mapping[str, Any], *, image: str) -> list[str]:
+    """The packages of an image by pyproject.toml: those that every image has, and its own extra's."""
+    project, images = pyproject["project"], pyproject["tool"]["dovetail"]["images"]
+    if image not in images["names"]:
+        raise ValueError(f"unknown image '{image}': one of {', '.join(sorted(images['names']))}")
+    own = project["dependencies"] if image == "cli" else project["optional-dependencies"][image]
+    return [*images["core"], *map(name_of, own)]
 
 
 def needed(packages: Mapping[str, list[Requirement]], *, roots: Iterable[str]) -> list[str]:

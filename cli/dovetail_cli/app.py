@@ -21,14 +21,20 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """A command's location and its one-line help; the target is a function or a `typer.Typer`."""
+    """A command's location and its one-line help; the target is a function or a `typer.Typer`.
+
+    `extra` has the packages that it needs and an installation of the commands alone lacks; empty for none.
+    """
 
     target: str
     help: str
+    extra: str = ""
 
 
 COMMANDS: Final[dict[str, Entry]] = {
-    "demo": Entry("dovetail_cli.demo.command:demo", "A control plane with simulated GPUs, and a mix of jobs on it"),
+    "demo": Entry(
+        "dovetail_cli.demo.command:demo", "A control plane with simulated GPUs, and a mix of jobs on it", "sandbox"
+    ),
     "gbatch": Entry("dovetail_cli.commands.gbatch:app", "Submit a job"),
     "gqueue": Entry("dovetail_cli.commands.gqueue:gqueue", "List the jobs"),
     "ginfo": Entry("dovetail_cli.commands.ginfo:ginfo", "Show the nodes and their devices"),
@@ -52,23 +58,27 @@ COMMANDS: Final[dict[str, Entry]] = {
         "dovetail_cli.commands.limit_changes:unset_limits", "Put some of them back to their defaults"
     ),
     "explain": Entry("dovetail_cli.explain.command:app", "Why a pod, a job or a request waits, and what would help"),
-    "console": Entry("dovetail_cli.commands.console:console", "The queue, each job and why it waits, in a browser"),
+    "console": Entry(
+        "dovetail_cli.commands.console:console", "The queue, each job and why it waits, in a browser", "gateway"
+    ),
     "cordon": Entry("dovetail_cli.commands.cordon:cordon", "Take single GPUs out of use, such as node-1:2"),
     "uncordon": Entry("dovetail_cli.commands.cordon:uncordon", "Bring cordoned GPUs back into use"),
     "doctor": Entry("dovetail_cli.doctor.command:doctor", "What is wrong with the installation, and how to fix it"),
     "audit": Entry("dovetail_cli.commands.audit:audit", "Prove that no device is promised beyond what it has"),
     "snapshot": Entry("dovetail_cli.commands.snapshot:snapshot", "Write the cluster into a file that can be simulated"),
     "simulate": Entry("dovetail_cli.commands.simulate:simulate", "Run a trace or a snapshot under several policies"),
-    "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload"),
+    "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload", "sandbox"),
     "config": Entry("dovetail_cli.commands.config:app", "Profiles: gbatch's defaults for jobs on a cluster"),
     "migrate": Entry("dovetail_cli.commands.migrate:app", "Values of the chart for scripts of another system"),
     "completion": Entry(
         "dovetail_cli.commands.completion:completion", "Let the shell complete jobs, nodes and options"
     ),
     "gflowd": Entry(
-        "dovetail_cli.commands.gflowd:app", "Start, show and stop the local sandbox, for scripts that begin so"
+        "dovetail_cli.commands.gflowd:app",
+        "Start, show and stop the local sandbox, for scripts that begin so",
+        "sandbox",
     ),
-    "sandbox": Entry("dovetail_sandbox.cli:app", "Start, stop and look into local clusters"),
+    "sandbox": Entry("dovetail_sandbox.cli:app", "Start, stop and look into local clusters", "sandbox"),
 }
 # The commands that are programs of their own.
 PROGRAMS: Final = ("gbatch", "gqueue", "ginfo", "gcancel", "gjob", "gstats", "gflowd")
@@ -201,6 +211,7 @@ def run(name: str, *, arguments: Sequence[str], prog: str) -> int:
     prog += found.removeprefix(name)
     name = found
     try:
+        _check_extra(name)
         target = _target(name)
         if (plain := _plain(target, arguments=arguments)) is not None:
             return _call(target, arguments=plain)
@@ -219,6 +230,17 @@ def run(name: str, *, arguments: Sequence[str], prog: str) -> int:
         return _print_error(error, form=error_format.of(arguments, command=name))
 
 
+def _check_extra(name: str) -> None:
+    """Raise `CommandError` for a command that needs packages which are not installed."""
+    extra = COMMANDS[name].extra
+    if not extra:
+        return
+    from dovetail.process import programs
+
+    if (package := programs.first_missing(extra)) is not None:
+        raise CommandError(programs.missing(f"`{name}`", module=package, extra=extra))
+
+
 def _print_what_can_be() -> None:
     """Print question marks for characters that the output's encoding lacks, instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -228,7 +250,7 @@ def _print_what_can_be() -> None:
 def _target(name: str) -> Any:
     """The command's function, or its own `typer.Typer`."""
     module_name, attribute = COMMANDS[name].target.split(":")
-    return getattr(_module(module_name, command=name), attribute)
+    return getattr(import_module(module_name), attribute)
 
 
 def _plain(target: Any, *, arguments: Sequence[str]) -> dict[str, Any] | None:
@@ -275,18 +297,6 @@ def _typer_of(target: Any, *, name: str) -> "typer.Typer":
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(name=name, context_settings={"help_option_names": list(_HELP_OPTIONS)})(function)
     return app
-
-
-def _module(module_name: str, *, command: str) -> Any:
-    try:
-        return import_module(module_name)
-    except ModuleNotFoundError as error:
-        # Only a part that was left out on purpose has a hint; a fault of ours keeps its own words.
-        if not module_name.startswith("dovetail_sandbox.") or (error.name or "").startswith("dovetail_cli"):
-            raise
-        raise CommandError(
-            f"`{command}` needs {error.name}, which is not installed: pip install dovetail-gpu"
-        ) from error
 
 
 def _invoke(app: "typer.Typer", *, name: str, arguments: Sequence[str], prog: str) -> int:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import metadata
 
 import pytest
 
@@ -17,6 +18,7 @@ from dovetail.kube.errors import (
     Unauthorized,
     Unreachable,
 )
+from dovetail.process import programs
 from dovetail.query.errors import InvalidQueryError, NotFoundError
 from dovetail_cli import app
 from dovetail_cli.ui import error_messages
@@ -189,12 +191,26 @@ def test_every_error_has_its_sentence_and_code(error: Exception, code: int, sent
     assert sentence in str(failure)
 
 
-def test_a_part_that_is_not_installed_is_named_with_the_way_to_get_it(
+def test_a_package_that_is_not_installed_is_named_with_the_extra_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(programs, "requires", lambda _: ["kopf; extra == 'sandbox'", "no-such>=1; extra == 'sandbox'"])
+    assert app.run("sandbox", arguments=[], prog="dovetail sandbox") == 1
+    said = "dovetail: `sandbox` needs no-such, which is not installed: pip install 'dovetail-gpu[sandbox]'\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_module_of_ours_that_is_missing_is_a_fault(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(app.COMMANDS, "sandbox", app.Entry("dovetail_sandbox.not_there:app", ""))
     assert app.run("sandbox", arguments=[], prog="dovetail sandbox") == 1
-    assert "pip install dovetail-gpu" in capsys.readouterr().err
+    assert "this should not happen" in capsys.readouterr().err
+
+
+def test_each_command_names_an_extra_of_the_package() -> None:
+    extras = metadata("dovetail-gpu").get_all("Provides-Extra") or []
+    assert {entry.extra for entry in app.COMMANDS.values()} <= {"", *extras}
 
 
 def test_a_command_of_commands_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 SOURCE = Path(__file__).parents[2]
-IMAGES = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["dovetail"]["images"]
-DEPLOYABLES = sorted(IMAGES.keys() - {"core"})
+PYPROJECT = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))
+IMAGES = PYPROJECT["tool"]["dovetail"]["images"]
+DEPLOYABLES = sorted(IMAGES["names"])
 
 
 def lock(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -50,15 +51,30 @@ def test_an_image_gets_its_packages_with_all_that_they_need(image: str) -> None:
     done = lock(image)
     assert done.returncode == 0, done.stderr
     locked = names_in(done.stdout)
-    for package in (*IMAGES["core"], *IMAGES[image]):
+    extra = set() if image == "cli" else declared(f'extra == "{image}"')
+    for package in (*IMAGES["core"], *extra):
         extras = frozenset({"binary"}) if package == "psycopg" else frozenset()
         assert installed_closure(package, extras=extras) | {package} <= locked
 
 
-def test_the_images_have_what_the_wheel_needs_and_nothing_else() -> None:
-    needed = {Requirement(text) for text in requires("dovetail-gpu") or ()}
-    base = {canonicalize_name(each.name) for each in needed if each.marker is None or "extra" not in str(each.marker)}
-    assert base == {package for packages in IMAGES.values() for package in packages}
+def declared(marker: str = "") -> set[str]:
+    """What the installed package says that it needs, always or with an extra."""
+    needed = [Requirement(text) for text in requires("dovetail-gpu") or ()]
+    return {
+        canonicalize_name(each.name)
+        for each in needed
+        if (str(each.marker) == marker if marker else "extra" not in str(each.marker))
+    }
+
+
+def test_an_installation_without_extras_has_what_the_commands_image_has() -> None:
+    assert declared() == {canonicalize_name(Requirement(each).name) for each in PYPROJECT["project"]["dependencies"]}
+    assert declared() >= set(IMAGES["core"])
+    # Those of one program alone: what a user of the commands never needs.
+    assert not names_in(lock("cli").stdout) & {
+        "kopf", "sqlalchemy", "psycopg", "cryptography", "nvidia-ml-py", "grpclib", "protobuf", "oauthlib", "greenlet",
+        "prometheus-client",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("image", DEPLOYABLES)

@@ -9,6 +9,8 @@ from typing import Final
 
 import pytest
 
+from dovetail_cli.app import COMMANDS
+
 SOURCE: Final = Path(__file__).resolve().parents[2]
 BIN: Final = Path(sys.executable).parent
 PROGRAMS: Final = sorted(
@@ -26,28 +28,36 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the programs that `pipx install dovetail-gpu` brings."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    build = ["build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder]
-    for arguments in (
-        [*build, SOURCE],
-        ["venv", "--quiet", "--python", sys.executable, folder / "env"],
-        [
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            folder / "env/bin/python",
-            "--constraint",
-            _versions(folder),
-            "WHEEL",
-        ],
-    ):
-        ready = [next(folder.glob("*.whl")) if each == "WHEEL" else each for each in arguments]
-        done = subprocess.run([BIN / "uv", *ready], env=environment(), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    return folder / "env/bin"
+    uv("build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder, SOURCE)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path) -> Path:
+    """The folder of the programs that `pipx install 'dovetail-gpu[sandbox]'` brings."""
+    return _installed(wheel, extra="[sandbox]")
+
+
+@pytest.fixture(scope="module")
+def plain(wheel: Path) -> Path:
+    """The folder of the programs that `pipx install dovetail-gpu` brings."""
+    return _installed(wheel, extra="")
+
+
+def _installed(wheel: Path, *, extra: str) -> Path:
+    folder = wheel.parent / f"env{extra.strip('[]')}"
+    uv("venv", "--quiet", "--python", sys.executable, folder)
+    versions = _versions(wheel.parent)
+    asked = f"dovetail-gpu{extra} @ file://{wheel}"
+    uv("pip", "install", "--quiet", "--python", folder / "bin/python", "--constraint", versions, asked)
+    return folder / "bin"
+
+
+def uv(*arguments: str | Path) -> None:
+    done = subprocess.run([BIN / "uv", *arguments], env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def _versions(folder: Path) -> Path:
@@ -63,6 +73,42 @@ def test_a_program_of_the_wheel_shows_its_help(installed: Path, tmp_path: Path, 
     done = subprocess.run([installed / program, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "usage" in done.stdout.lower()
+
+
+def test_an_installation_without_extras_has_the_commands_and_the_sdk(plain: Path, tmp_path: Path) -> None:
+    for command in [name for name, entry in COMMANDS.items() if not entry.extra]:
+        done = run(plain / "dovetail", *command.split(), "--help", at=tmp_path)
+        assert (done.returncode, "Usage" in done.stdout) == (0, True), (command, done.stderr)
+    assert run(plain / "python", "-c", "import dovetail.sdk", at=tmp_path).returncode == 0
+    listed = run(BIN / "uv", "pip", "list", "--python", plain / "python", at=tmp_path).stdout.lower()
+    assert "msgspec" in listed
+    for package in ("kopf", "sqlalchemy", "psycopg", "cryptography", "nvidia-ml-py", "grpclib", "prometheus-client"):
+        assert package not in listed
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (["dovetail", "demo"], "sandbox"),
+        (["gflowd", "up"], "sandbox"),
+        (["dovetail", "sandbox", "up"], "sandbox"),
+        (["dovetail", "console"], "gateway"),
+        (["dovetail-operator"], "operator"),
+        (["dovetail-agent"], "agent"),
+        (["dovetail-gateway"], "gateway"),
+    ],
+)
+def test_what_needs_an_extra_says_the_line_to_type(plain: Path, tmp_path: Path, words: list[str], extra: str) -> None:
+    done = run(plain / words[0], *words[1:], at=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"which is not installed: pip install 'dovetail-gpu[{extra}]'\n"), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not any(tmp_path.iterdir())
+
+
+def run(program: Path, *words: str | Path, at: Path) -> "subprocess.CompletedProcess[str]":
+    alone = environment(XDG_DATA_HOME=str(at), XDG_STATE_HOME=str(at), KUBECONFIG=str(at / "none"))
+    return subprocess.run([program, *words], cwd=at, env=alone, capture_output=True, text=True, check=False)
 
 
 def test_the_programs_of_the_wheel_are_those_of_the_checkout(installed: Path) -> None:

@@ -102,10 +102,15 @@ def build_images(release: Release) -> None:
 
 
 def _write_sboms(release: Release, *, work: Path) -> None:
-    """What each wheel brings, with licences and who needs whom: from an environment of the locked versions."""
+    """What each wheel brings, the programs' extras too: licences and who needs whom, from the locked versions."""
     project = tomllib.loads((release.root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lock, python = work / "wheel.lock", work / "env/bin/python"
-    words = [sys.executable, release.root / "images/lock.py", "--names", *project["dependencies"]]
+    extras = project["optional-dependencies"]
+    # One of them, `sandbox`, names the others.
+    (programs,) = extras["sandbox"]
+    names = programs.partition("[")[2].rstrip("]").split(",")
+    packages = [*project["dependencies"], *(package for name in names for package in extras[name])]
+    words = [sys.executable, release.root / "images/lock.py", "--names", *packages]
     lock.write_text(_run(words, what="images/lock.py", release=release), encoding="utf-8")
     _say("the packages that the wheels need")
     _uv("venv", "--quiet", "--python", sys.executable, work / "env", release=release)
