@@ -42,12 +42,12 @@ def ask(form: str = "table", *, view: View = VIEW, **question: Any) -> str:
 
 def test_what_waits_or_runs_is_listed_by_default() -> None:
     assert ask() == (
-        "JOBID  NAME  ST  TIME      NODES  NODELIST(REASON)\n"
-        "3      run   R   01:00:00  3      a:0,1 b:3\n"
-        "4      host  R   00:00:05  0      c\n"
-        "5      wait  PD  00:00:00  4      (Resources: Need 4 GPUs, only 1 available)\n"
-        "6      held  H   00:00:00  1      (Held)\n"
-        "-      new   PD  00:00:00  0      (Evaluating: no operator has seen it yet)"
+        "JOBID  NAME  ST  TIME      NODES  NODELIST(REASON)                            USER  GPUS\n"
+        "3      run   R   01:00:00  3      a:0,1 b:3                                   -     3\n"
+        "4      host  R   00:00:05  0      c                                           -     cpu\n"
+        "5      wait  PD  00:00:00  4      (Resources: Need 4 GPUs, only 1 available)  -     4\n"
+        "6      held  H   00:00:00  1      (Held)                                      -     1\n"
+        "-      new   PD  00:00:00  0      (Evaluating: no operator has seen it yet)   -     1"
     )
 
 
@@ -60,8 +60,8 @@ def test_the_time_of_a_suspended_job_stands_still() -> None:
 def test_finished_jobs_come_with_all() -> None:
     lines = ask(everything=True).splitlines()
     assert lines[1:3] == [
-        "1      done    CD  00:02:00  1      a:0",
-        "2      broken  F   00:00:00  1      (BackoffLimitExceeded: it failed 1 time)",
+        "1      done    CD  00:02:00  1      a:0                                         -     1",
+        "2      broken  F   00:00:00  1      (BackoffLimitExceeded: it failed 1 time)    -     1",
     ]
 
 

@@ -15,7 +15,8 @@ from dovetail.query.jobs.places import place_or_reason
 from dovetail.query.jobs.requests import host_memory_mib, request_milli, request_text
 from dovetail.query.jobs.states import phase_of, short_state, slurm_state
 
-DEFAULT_FIELDS: Final = ("JOBID", "NAME", "ST", "TIME", "NODES", "NODELIST(REASON)")
+# gflow's columns, and then whose the job is and what each worker requests.
+DEFAULT_FIELDS: Final = ("JOBID", "NAME", "ST", "TIME", "NODES", "NODELIST(REASON)", "USER", "GPUS")
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
