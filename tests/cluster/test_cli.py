@@ -67,7 +67,8 @@ async def test_a_job_is_submitted_listed_shown_and_cancelled(shell: Shell, jobs:
     status = await jobs.phase("Running", "train")
     (device,) = status.devices
     text = await shell("gqueue")
-    assert re.search(rf"^1 +train +R +00:0\d:\d\d +1 +{device.node}:{device.index} \(simulated\)$", text, re.MULTILINE)
+    place = rf"{device.node}:{device.index} \(simulated\)"
+    assert re.search(rf"^1 +train +R +00:0\d:\d\d +1 +{place} +\S+ +1$", text, re.MULTILINE)
     info = await shell("ginfo", "-v")
     assert info.startswith("Scheduler Status: ")
     assert f"UUID: {device.uuid}\n    Status: In use by job 1\n" in info
