@@ -11,6 +11,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.cluster.batch_jobs import inferred_batch_job
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
+from dovetail.pods.allocation import Allocation, annotations_of
 from tests.core.builders import make_gpunode, make_node
 from tests.operator_.builders import at, make_child, make_job, make_pod
 
@@ -27,6 +28,10 @@ def renamed(pod: Pod, uid: str, **meta: Any) -> Pod:
     return msgspec.structs.replace(pod, metadata=msgspec.convert(changed, type(pod.metadata)))
 
 
+def bound_as_of(job: str) -> dict[str, str]:
+    return annotations_of(Allocation(node="n1", mode="Exclusive", containers=[], priority=10, job=job))
+
+
 # --- pods ------------------------------------------------------------------------------------------------------------
 
 
@@ -37,6 +42,8 @@ def test_a_pod_is_of_the_job_that_its_owner_proves_in_its_own_namespace() -> Non
         renamed(make_pod(), "says so alone", ownerReferences=[]),
         renamed(make_pod(), "of another", labels={names.LABEL_JOB: "y"}),
         renamed(make_pod(), "nobody's", labels={}, ownerReferences=[]),
+        # Its allocation names the job; its batch Job has left it behind.
+        renamed(make_pod(), "left behind", ownerReferences=[], annotations=bound_as_of("x")),
     ]
     found = objects(pods=pods).pods_by_job()
     assert {key: [pod.metadata.uid for pod in each] for key, each in found.items()} == {

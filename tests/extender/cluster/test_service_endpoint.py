@@ -9,6 +9,7 @@ from aiohttp import web
 
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
+from dovetail_extender.cluster import service_endpoint
 from dovetail_extender.cluster.service_endpoint import Endpoint, ServiceEndpoint, manifest
 from tests.background import eventually, running
 from tests.loopback import client_of
@@ -96,3 +97,19 @@ def test_the_slice_belongs_to_its_service_and_goes_with_it(address: str, kind: s
     assert made["metadata"]["labels"]["kubernetes.io/service-name"] == "s"
     (owner,) = made["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Service", "s", "u1")
+
+
+async def test_the_endpoint_is_published_again_whatever_became_of_the_last_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service_endpoint, "_REPEAT_SECONDS", 0.01)
+    api, lease = Api(), Lease()
+    async with api.running() as client:
+        endpoint = ServiceEndpoint(client, endpoint=ENDPOINT, guard=lease.guard)
+        async with running(endpoint.run(obstacle=lambda: "")):
+            await eventually(lambda: len(api.slices) >= 2)
+            lease.held, asked = False, lease.asked
+            await eventually(lambda: lease.asked >= asked + 2)
+            lease.held, written = True, len(api.slices)
+            await eventually(lambda: len(api.slices) > written)
+    assert {tuple(each) for each in api.addresses} == {("10.1.2.3",)}

@@ -229,11 +229,12 @@ async def test_a_new_configuration_counts_for_pods_that_were_asked_before(face: 
     face.extender.configure(
         Options(
             rules=Rules(rankings=Rankings(by_namespace={"default": Ranking(policy="Pack", weights=Weights(cpu=9))})),
-            limits=Limits(training_per_device=3),
+            limits=Limits(training_per_device=3, inference_per_device=5),
         )
     )
     after = decisions.ask(pod)
     assert before is not None
     assert after is not None
     assert (before.policy, after.policy) == ("Balanced", "Pack")
-    assert (face.ledger.limits.training_per_device, after.weights.cpu) == (3, 9)
+    limits = face.ledger.limits
+    assert (limits.training_per_device, limits.inference_per_device, after.weights.cpu) == (3, 5, 9)
