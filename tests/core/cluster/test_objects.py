@@ -6,12 +6,16 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.api.builtin import Job, Pod, ResourceSlice
+from dovetail.api.builtin import Job, Node, Pod, ResourceSlice
 from dovetail.api.gpujob import GPUJob
 from dovetail.cluster.batch_jobs import inferred_batch_job
+from dovetail.cluster.dra_drivers import NodeDrivers
 from dovetail.cluster.objects import ClusterObjects
+from dovetail.cluster.view import ClusterView, node_facts
 from dovetail.config.settings import Settings
+from dovetail.engine.ledger.ledger import Ledger
 from dovetail.pods.allocation import Allocation, annotations_of
+from dovetail.pods.node_affinity import REMOVED_SOON
 from tests.core.builders import make_gpunode, make_node
 from tests.operator_.builders import at, make_child, make_job, make_pod
 
@@ -42,12 +46,13 @@ def test_a_pod_is_of_the_job_that_its_owner_proves_in_its_own_namespace() -> Non
         renamed(make_pod(), "says so alone", ownerReferences=[]),
         renamed(make_pod(), "of another", labels={names.LABEL_JOB: "y"}),
         renamed(make_pod(), "nobody's", labels={}, ownerReferences=[]),
+        renamed(make_pod(), "relabelled", labels={names.LABEL_JOB: "y"}, annotations=bound_as_of("x")),
         # Its allocation names the job; its batch Job has left it behind.
         renamed(make_pod(), "left behind", ownerReferences=[], annotations=bound_as_of("x")),
     ]
     found = objects(pods=pods).pods_by_job()
     assert {key: [pod.metadata.uid for pod in each] for key, each in found.items()} == {
-        "team/x": ["own"], "other/x": ["other"],
+        "team/x": ["own", "relabelled"], "other/x": ["other"],
     }  # fmt: skip
 
 
@@ -147,3 +152,25 @@ def test_the_view_knows_slices_ages_and_pods() -> None:
     silent = msgspec.structs.replace(make_gpunode(), status=report)
     told = objects(**there | {"gpunodes": [silent]}, settings=Settings(measurement_max_age=600)).view()
     assert told.ledger.unmeasured_reason("a") == "measurements of node a are more than 10 min old: promises alone count"
+
+
+def test_a_view_over_another_ledger_knows_which_nodes_a_driver_may_serve() -> None:
+    view = ClusterView(ledger=Ledger(), drivers=NodeDrivers(clock=lambda: 0.0))
+    view.node_changed(make_node())
+    claims = {"nodeName": "a", "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
+    pod = {"metadata": {"name": "p", "namespace": "team", "uid": "p"}, "spec": claims, "status": {"phase": "Running"}}
+    view.pod_changed(msgspec.convert(pod, Pod))
+    other = view.over(Ledger())
+    assert view.facts_of("a").obstacle
+    assert other.facts_of("a") == view.facts_of("a")
+    assert (other.vendors, other.closed("b")) == (view.vendors, view.closed("b"))
+
+
+def test_a_node_says_each_taint_by_which_it_is_emptied() -> None:
+    taints = [{"key": key, "effect": "NoSchedule"} for key in sorted(REMOVED_SOON)]
+    node = msgspec.to_builtins(make_node())
+    node["spec"] = {"taints": [*taints, {"key": "mine", "effect": "NoSchedule"}], "unschedulable": True}
+    found = node_facts(msgspec.convert(node, Node)).unavailable
+    assert [each.detail for each in found if each.cause == "NodeDrained"] == [f"taint {each['key']}" for each in taints]
+    assert "NodeCordoned" in {each.cause for each in found}
+    assert len(taints) > 1

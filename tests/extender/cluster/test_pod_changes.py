@@ -1,5 +1,6 @@
 """A change of a pod that is left out would have changed nothing."""
 
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -104,5 +105,10 @@ def test_it_is_not_noise_when_something_else_changes(new: dict[str, Any]) -> Non
 def test_nothing_is_noise_while_the_ledger_has_no_claim_of_the_pod() -> None:
     desk = Desk(a=1)
     old = desk.put(bound())
-    desk.ledger.release("uid-p")
+    claim = desk.ledger.release("uid-p")
     assert not is_noise(old, new=old, view=desk.view)
+    assert claim is not None
+    desk.ledger.commit(claim, hold_until=desk.clock() + 30)
+    assert not is_noise(old, new=old, view=desk.view), "a hold ends by itself"
+    desk.ledger.commit(replace(claim, node="b"))
+    assert not is_noise(old, new=old, view=desk.view), "its claim is elsewhere"

@@ -176,4 +176,6 @@ def test_the_load_of_the_cpu_is_no_room() -> None:
     report_cpu(ledger, 0.0, at=0.0)
     before = ledger.content()
     report_cpu(ledger, 1.0, at=0.0)
+    ledger.settle_utilization(T)
+    assert cpu_load(ledger) > 0.5
     assert ledger.content() == before

@@ -12,6 +12,9 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
 from dovetail.queue.cycle import admit
+from dovetail.queue.limits.guarantees import loans_of
+from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
 from dovetail.queue.preemption.negative_cache import NegativeCache
 from dovetail.queue.preemption.policy import Evictor, Rules
@@ -19,6 +22,7 @@ from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import add_node, hold_devices, make_ledger
 from tests.core.queue.backfill.test_backfill import make_job
+from tests.core.queue.quota_tree.builders import make_quota, make_tree
 
 RULES = Rules(gap=10)
 BOSS = make_job("boss", "4", priority=50)
@@ -519,3 +523,28 @@ def test_of_many_jobs_only_those_on_the_nodes_of_its_site_make_way() -> None:
     evictor = Evictor(running=running, rules=RULES)
     list(admit([replace(BOSS, site="b")], ledger=ledger, sites={"b": ["b", "gone"]}, evictor=evictor))
     assert [key.removeprefix("uid-")[0] for key in evictor.orders] == ["b"] * 4
+
+
+@pytest.mark.parametrize("least", [1, None])
+def test_a_job_for_which_others_leave_counts_with_the_workers_with_which_it_will_start(least: int | None) -> None:
+    ledger, whose = make_ledger(a=8), Subject(namespace="team", user="ada")
+    low = start(ledger, make_job("low", "8", priority=10))
+    workers = 1 if least is None else 3
+    job = replace(make_job("it", "8", workers=workers, priority=60), least=least)
+    counted = [
+        Counted(uid=job.key, subject=whose, milli=8000 * workers, queued=True, workers=workers, least=least),
+        Counted(uid=low.key, subject=whose, milli=8000),
+    ]
+    tree = make_tree(make_quota("team", guaranteed=32), gpus=32)
+    evictor = Evictor(running=[low], rules=RULES)
+    evictor.loans = loans = loans_of(tree, counted=counted, pods=(), quota_of=lambda _: "team", recent={})
+    made = evictor.preempt(job, ledger=ledger, sites={}, otherwise=None)
+    assert made is not None
+    assert len(made.claims) == 1
+    assert loans.used(0)[0] == 8000, "what leaves counts no more, and what starts does"
+
+
+def test_the_end_of_a_job_loses_what_it_has_not_saved_and_no_more_than_it_ran() -> None:
+    known = Running(key="x", priority=0, run_seconds=500.0, claims=())
+    lost = [replace(known, checkpoint_seconds=each).lost_seconds for each in (None, 60.0, 900.0)]
+    assert lost == [500, 60, 500]
