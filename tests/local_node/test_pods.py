@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
+from dovetail.process.identity import ProcessId
+from dovetail_local_node import processes
 from dovetail_local_node.environments import Environments
 from dovetail_local_node.launch import MARK
 from dovetail_local_node.limits import choice
@@ -21,6 +23,7 @@ from dovetail_local_node.pod_life import Node, PodLife
 from dovetail_local_node.pod_object import LocalPod
 from dovetail_local_node.pods import Pods
 from dovetail_local_node.runs import Run, Runs
+from tests.background import eventually
 from tests.core import hostile
 from tests.local_node import builders
 from tests.local_node.test_pod_life import NOW
@@ -172,7 +175,12 @@ async def test_the_cgroups_of_an_orphan_go_with_it(node: Node, monkeypatch: pyte
 async def test_a_deleted_pods_process_is_asked_first_and_killed_if_it_does_not_end(
     node: Node, sleeper: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail_local_node.pods._ORPHAN_GRACE_SECONDS", 0.2)
+    async def over(_process: ProcessId) -> None:
+        """Its time is over once it was asked."""
+        await eventually((tmp_path / "asked").exists)
+        raise TimeoutError
+
+    monkeypatch.setattr(processes, "until_gone", over)
     trap = f"trap 'echo asked > {tmp_path}/asked' TERM; echo ready; while :; do sleep 0.02; done"
     stubborn = sleeper(MINE, "sh", "-c", trap)
     assert await asyncio.to_thread(stubborn.stdout.readline) == b"ready\n"

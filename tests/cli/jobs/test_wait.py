@@ -2,6 +2,8 @@
 
 import asyncio
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -144,13 +146,32 @@ async def test_a_job_that_was_made_again_under_its_name_is_another_one(api: Api,
 
 
 async def test_after_its_time_a_wait_names_what_goes_on(
-    api: Api, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    api: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    @contextmanager
+    def over() -> Iterator[Any]:
+        """The time is over at the first look at what is left."""
+
+        def say(_text: str) -> None:
+            raise TimeoutError
+
+        yield say
+
+    monkeypatch.setattr(wait, "patiently", over)
     jobs = submitted("first", "second")
     phases = ((1, "first", "Running"), (2, "second", "Succeeded"))
     api.answer(f"GET {JOBS}", listing(*(object_of(n, number=at, phase=p) for at, n, p in phases), version=5))
-    assert await wait.until_ended(cluster, jobs=jobs, timeout_seconds=0.3) == 124
+    assert await wait.until_ended(cluster, jobs=jobs, timeout_seconds=600) == 124
     assert capsys.readouterr().out == "Job 1 has not ended: Running.\n"
+
+
+async def test_a_wait_of_no_time_says_what_is_known_of_each_job(
+    api: Api, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.answer(f"GET {JOBS}", Answer(released=asyncio.Event()))
+    async with asyncio.timeout(60):
+        assert await wait.until_ended(cluster, jobs=submitted("first", "second"), timeout_seconds=0) == 124
+    assert capsys.readouterr().out == "Job 1 has not ended: Queued.\nJob 2 has not ended: Queued.\n"
 
 
 @pytest.mark.parametrize(("answer", "code"), [(of_pods(1, 7), 7), (of_pods(0), 1), (of_pods(), 1), (refusal(403), 1)])

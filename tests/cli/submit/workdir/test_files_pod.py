@@ -1,6 +1,7 @@
 """The short-lived pod through which files go: it is deleted however the copying ends."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,11 +62,15 @@ async def test_one_that_ends_before_it_began_says_why_and_is_deleted(api: Api, c
 async def test_one_that_does_not_start_in_time_says_why_and_is_deleted(
     api: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files_pod, "_POLL_SECONDS", 60.0)
+    async def late(_seconds: float) -> None:
+        raise TimeoutError
+
+    # Its time is over at the first pause.
+    monkeypatch.setattr(files_pod, "asyncio", SimpleNamespace(timeout=asyncio.timeout, sleep=late))
     waiting = {"reason": "ImagePullBackOff", "message": "no image"}
     api.answer(f"GET {PODS}/train-files-x", pod("Pending", containerStatuses=[{"state": {"waiting": waiting}}]))
-    with pytest.raises(CommandError, match=r"did not start within 0\.2 s: ImagePullBackOff: no image$"):
-        async with files_pod.files_pod(cluster, job=JOB, seconds=0.2):
+    with pytest.raises(CommandError, match=r"did not start within 180 s: ImagePullBackOff: no image$"):
+        async with files_pod.files_pod(cluster, job=JOB):
             raise AssertionError
     assert deletions(api) == 1
 
