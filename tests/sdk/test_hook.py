@@ -212,7 +212,7 @@ def test_the_log_goes_into_each_file_once_and_hears_at_least_what_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     logger.setLevel(level)
-    for path in ("a.log", tmp_path / "a.log", "b.log"):
+    for path in ("a.log", "a.log", tmp_path / "a.log", "b.log"):
         log_to(path)
     logger.info("allocated é")
     assert logger.level == after

@@ -1,6 +1,7 @@
 """The parser, the memory guard and the scheduler under the names that scripts use."""
 
 import asyncio
+import time
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from kubernetes.client import ApiClient, Configuration, CoreV1Api
 
 from dovetail.sdk import Client, errors
+from dovetail.sdk.scheduling import reservations as reservations_module
 from dovetail.sdk.scheduling.memory_guard import GPUMemoryGuard
 from dovetail.sdk.scheduling.parser import GPUResourceParser
 from dovetail.sdk.scheduling.reservations import Outcome
@@ -287,8 +289,18 @@ def test_whatever_happens_in_a_round_each_request_is_placed_once_or_pending(
 
 @pytest.mark.parametrize("phase", ["Failed", "Cancelled", "TimedOut"])
 async def test_a_reservation_that_ends_elsewhere_is_no_place_and_does_not_stay(
-    api: GatewayApiServer, client: Any, phase: str
+    api: GatewayApiServer, client: Any, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pauses_after = list[None]()
+
+    def pause(_seconds: float) -> None:
+        if ending.done():
+            pauses_after.append(None)
+        assert len(pauses_after) < 3, "it goes on waiting for what has ended"
+        time.sleep(0.01)
+
+    monkeypatch.setattr(reservations_module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pause))
+
     async def end() -> None:
         await until(lambda: reservations(api))
         job = api.objects["gpujobs"][reservations(api)[0]]
@@ -312,7 +324,7 @@ async def test_an_interruption_while_a_place_is_waited_for_leaves_no_reservation
         raise KeyboardInterrupt
 
     monkeypatch.setattr("dovetail.sdk.blocking.runtime.sleep", interrupted)
-    monkeypatch.setattr("dovetail.sdk.scheduling.reservations.time.sleep", interrupted)
+    monkeypatch.setattr(reservations_module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupted))
 
     def schedule() -> None:
         with pytest.raises(KeyboardInterrupt):

@@ -135,6 +135,15 @@ def test_without_a_notebook_nothing_is_imported_for_it(monkeypatch: pytest.Monke
     assert "IPython.display" not in sys.modules
 
 
+def test_the_shell_of_a_terminal_is_no_notebook_whatever_it_has_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell, display = python_types.ModuleType("IPython"), Display()
+    shell.get_ipython = python_types.SimpleNamespace  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    shower(True)(ROW)
+    assert display.shown == []
+
+
 def test_where_no_one_may_look_a_terminal_is_left_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
