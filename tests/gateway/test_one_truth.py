@@ -11,6 +11,7 @@ import pytest
 from dovetail import names
 from dovetail.answers.inventory import Inventory, NodeReader, NodeUse, take
 from dovetail.answers.node_rows import inventory_row
+from dovetail.answers.v2 import Counts
 from dovetail.api.builtin import Node, ResourceSlice
 from dovetail.api.gpunode import GPUNode, Reshape
 from dovetail.api.meta import Condition
@@ -33,7 +34,6 @@ from dovetail_gateway.v1.status import device_data, node_row
 from dovetail_gateway.v1.types import Wanted
 from dovetail_gateway.v2.devices import NumberedDevice, devices_of
 from dovetail_gateway.v2.resources import device_row
-from dovetail_gateway.v2.types import Counts
 from tests.core.builders import make_gpunode, make_node
 from tests.core.engine.builders import make_ask
 

@@ -1,30 +1,38 @@
-"""The SDK's values of v1 and v2 are those of the gateway's document, field for field; those of v3 are the gateway's."""
+"""The SDK reads each answer as the type that the gateway's route declares for it."""
 
-import json
-from pathlib import Path
+import re
+from inspect import isfunction, signature
+from typing import Any
 
-import msgspec
+import pytest
 
-from dovetail.sdk import types
+from dovetail.sdk.calls import v1, v2, v3
+from tests.gateway.openapi import table
 
-SCHEMAS = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())["components"]["schemas"]
-# Where the document has another name, or one for each version.
-OTHER_NAMES = {
-    "GPU": "dovetail_gateway.v2.types.DeviceRow",
-    "NodeRow": "dovetail_gateway.v1.types.NodeRow",
-}
-ROWS = [
-    value
-    for value in vars(types).values()
-    if isinstance(value, type) and issubclass(value, types.Record) and value is not types.Record
+CALLS = [
+    function
+    for module in (v1, v2, v3)
+    for name, function in vars(module).items()
+    if isfunction(function) and function.__module__ == module.__name__ and not name.startswith("_")
 ]
+# What is part of a path; everything else may be any text.
+VALUES = {"framework": "pytorch", "kind": "training"}
+# Answers that the SDK hands on as they are.
+AS_THEY_ARE: tuple[Any, ...] = (dict[str, Any], str)
 
 
-def unknown_fields(row: type[msgspec.Struct]) -> set[str]:
-    """Those that the document does not have."""
-    fields = {field.encode_name for field in msgspec.structs.fields(row)}
-    return fields - set(SCHEMAS[OTHER_NAMES.get(row.__name__, row.__name__)]["properties"])
+def types_of(method: str, *, path: str) -> list[Any]:
+    """What the route of a request answers."""
+    found = [
+        route
+        for route in table()
+        if route.method == method and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", route.path), path)
+    ]
+    assert len(found) == 1, f"{method} {path} has {len(found)} routes"
+    return list(found[0].answers.values())
 
 
-def test_each_field_is_one_of_the_document() -> None:
-    assert {row.__name__: found for row in ROWS if (found := unknown_fields(row))} == {}
+@pytest.mark.parametrize("function", CALLS, ids=lambda each: f"{each.__module__.rpartition('.')[2]}.{each.__name__}")
+def test_a_call_reads_what_its_route_answers(function: Any) -> None:
+    call = function(**{name: VALUES.get(name, "x") for name in signature(function).parameters})
+    assert call.as_type in (*types_of(call.method, path=call.path), *AS_THEY_ARE)

@@ -10,10 +10,10 @@ import pytest
 
 from dovetail.answers.jobs import JobRow
 from dovetail.answers.questions import ExplainedChange, ExplainedNode, Explanation
+from dovetail.answers.v1 import NodeRow
 from dovetail.sdk import Client
 from dovetail.sdk.blocking.jobs import Job
 from dovetail.sdk.progress import sentence, shower
-from dovetail.sdk.types import NodeRow
 
 HOSTILE = "<script>alert('&')</script>"
 ROW = JobRow(

@@ -1,6 +1,7 @@
 """Answers: for each question one type, one function, and one text. Its JSON is that of REST v3 and of `-o json`. Pure.
 
-`nodes` and `inventory` have nodes and devices, `jobs` jobs, `explain` why a job waits.
+`nodes` and `inventory` have nodes and devices, `jobs` jobs, `explain` why a job waits; `v1` and `v2` the answers of the
+older versions of REST.
 `cluster.availability` decides whether a device takes work; nothing here decides it again.
 """
 

@@ -5,12 +5,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dovetail.answers.v1 import Allocated, Setup
 from dovetail.sdk.blocking.manager import GPUResourceManager, log_to
 from dovetail.sdk.training import pytorch, tensorflow
 from dovetail.sdk.training.config import Framework, TrainingGPUConfig
 from dovetail.sdk.training.pytorch import PyTorchSetup
 from dovetail.sdk.training.tensorflow import TensorFlowSetup
-from dovetail.sdk.types import Allocated, Setup
 
 
 class PyTorchGPUIntegration:

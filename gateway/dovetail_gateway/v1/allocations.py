@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from dovetail.answers.inventory import NodeUse
+from dovetail.answers.v1 import Allocated, AllocatedDevice, GPUConfig, Released, Validity
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.gpunode import Device
 from dovetail.api.resources import GPUJOBS
@@ -21,15 +22,7 @@ from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.problems import Refused, RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.v1.request import NoSuchGPU, Specs, meets, reservation, size_of, type_of
-from dovetail_gateway.v1.types import (
-    Allocated,
-    AllocatedDevice,
-    AllocationPath,
-    GPUConfig,
-    Released,
-    Validity,
-    Wanted,
-)
+from dovetail_gateway.v1.types import AllocationPath, Wanted
 from dovetail_gateway.v3.permissions import require
 
 WAIT_SECONDS: Final = 5.0

@@ -1,23 +1,12 @@
 """The routes of v1."""
 
+from dovetail.answers.v1 import Allocated, Health, Monitoring, NodeRow, Released, Setup, Status, Validity
 from dovetail_gateway.routing.problems import REFUSED, Refused
 from dovetail_gateway.routing.table import OPEN, READ, Nothing, Route, acts, route
 from dovetail_gateway.v1.allocations import Allocations
 from dovetail_gateway.v1.setup import SetupCalls
 from dovetail_gateway.v1.status import StatusCalls
-from dovetail_gateway.v1.types import (
-    Allocated,
-    AllocationPath,
-    Health,
-    Monitoring,
-    NodeRow,
-    NodesQuery,
-    Released,
-    Setup,
-    Status,
-    Validity,
-    Wanted,
-)
+from dovetail_gateway.v1.types import AllocationPath, NodesQuery, Wanted
 
 _ROOT = "/api/v1/gpu"
 

@@ -5,11 +5,12 @@ from typing import Any, Final
 
 import msgspec
 
+from dovetail.answers.v1 import AllocatedDevice, Distribution, Setup
 from dovetail.gpu.models import memory_mib
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.v1.allocations import Allocations, allocated_devices
-from dovetail_gateway.v1.types import AllocatedDevice, Distribution, Setup, Wanted
+from dovetail_gateway.v1.types import Wanted
 
 MASTER_PORT: Final = 29500
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail.answers.inventory import DeviceUse, NodeUse
+from dovetail.answers.v2 import Counts
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.gpu.device_indexes import NodeDevice
 from dovetail.gpu.request import GPURequest, RequestError, on_device, parse
 from dovetail_gateway.routing.problems import RequestFailedError
-from dovetail_gateway.v2.types import Counts
 
 _MOST_LISTED: Final = 8
 _ONE: Final = parse("1")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from dovetail.answers.v2 import GPU, ActiveTask, Configured, Counts, GPUs, Resources
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, TenantLimits
 from dovetail.api.resources import GPUNODES
@@ -17,17 +18,7 @@ from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.v2.devices import Devices, NumberedDevice, devices_of, places_of, usage_of
 from dovetail_gateway.v2.tasks import kind_of
-from dovetail_gateway.v2.types import (
-    MOST_TENANTS,
-    ActiveTask,
-    Configured,
-    Counts,
-    DeviceRow,
-    GPUs,
-    NewLimits,
-    Resources,
-    TaskLimits,
-)
+from dovetail_gateway.v2.types import MOST_TENANTS, NewLimits, TaskLimits
 from dovetail_gateway.v3.permissions import require
 
 _NONE = Counts(training=0, inference=0)
@@ -134,13 +125,13 @@ def _active(jobs: list[GPUJob], *, devices: Devices, sees: Visibility) -> dict[s
     return found
 
 
-def device_row(each: NumberedDevice, *, tasks: Counts) -> DeviceRow:
+def device_row(each: NumberedDevice, *, tasks: Counts) -> GPU:
     """The row of a device with its number of tasks."""
     device = each.use.device
     promised = sum(holder.memory_mib for holder in each.use.holders)
     # What a device that cannot report has free is not known.
     free = None if each.use.used_mib is None else max(0, device.memory_mib - max(promised, each.use.used_mib))
-    return DeviceRow(
+    return GPU(
         id=each.number,
         device_name=each.name,
         node=each.at.node,

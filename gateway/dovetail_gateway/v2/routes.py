@@ -1,5 +1,6 @@
 """The routes of v2."""
 
+from dovetail.answers.v2 import Configured, GPUs, Resources, Started, Task, TaskList
 from dovetail_gateway.routing.table import READ, Nothing, Route, acts, route
 from dovetail_gateway.v2.resources import ResourceCalls
 from dovetail_gateway.v2.tasks import Tasks
@@ -7,14 +8,8 @@ from dovetail_gateway.v2.types import (
     DETAIL,
     INFERENCE_BODY,
     TRAINING_BODY,
-    Configured,
-    GPUs,
     NewLimits,
-    Resources,
-    Started,
-    Task,
     TaskFilter,
-    TaskList,
     TaskPath,
     TaskRefused,
 )

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
+from dovetail.answers.v2 import Kind, Started, State, Task, TaskList
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.resources import GPUJOBS
 from dovetail.config.errors import ConfigError
@@ -24,18 +25,7 @@ from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.v2.devices import Devices, devices_of
 from dovetail_gateway.v2.templates import LABEL, TemplateFile, Templates, as_job
-from dovetail_gateway.v2.types import (
-    KINDS,
-    InferenceFields,
-    Kind,
-    Started,
-    State,
-    Task,
-    TaskFilter,
-    TaskList,
-    TaskPath,
-    TrainingFields,
-)
+from dovetail_gateway.v2.types import KINDS, InferenceFields, TaskFilter, TaskPath, TrainingFields
 from dovetail_gateway.v3.paging import page
 from dovetail_gateway.v3.permissions import require
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
+from dovetail.answers.v2 import Kind
 from dovetail.api.gpujob import MAX_BATCH_SIZE, GPUJob, GPUJobSpec
 from dovetail.config.errors import ConfigError
 from dovetail.decoding import UnreadableError, convert, decode
 from dovetail.formats.yaml_text import YAMLTextError, load_yaml
 from dovetail.names import GROUP
 from dovetail_gateway.routing.problems import RequestFailedError
-from dovetail_gateway.v2.types import Kind
 
 LABEL: Final = f"{GROUP}/task-type"
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")

@@ -1,26 +1,21 @@
-"""What v2 takes and answers. Data only; memory in GiB, utilization in percent, null is a value that is not reported."""
+"""What v2 takes, and the shape of its errors. Data only."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
+from dovetail.answers.v2 import Kind, State
 from dovetail.api.gpujob import MAX_PARAMETERS
 from dovetail_gateway.routing.problems import ErrorShape
 from dovetail_gateway.routing.table import Nothing
 from dovetail_gateway.v3.types.common import Cursor, Limit
 
-Kind = Literal["training", "inference"]
-State = Literal["pending", "running", "completed", "failed", "cancelled"]
 KINDS: Final[tuple[Kind, ...]] = ("training", "inference")
 MOST_TENANTS: Final = 48
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """The common shape of answers: every field is there, null where it is not known."""
-
-
-class TaskRefused(Row, frozen=True, kw_only=True):
+class TaskRefused(msgspec.Struct, frozen=True, kw_only=True):
     """An error of v2."""
 
     detail: str
@@ -32,8 +27,6 @@ DETAIL: Final = ErrorShape(
     content_type="application/json",
     write=lambda error: TaskRefused(detail=error.message, reason=error.reason),
 )
-
-
 ParameterCount = Annotated[
     Annotated[int, Meta(ge=1, le=MAX_PARAMETERS)] | None,
     Meta(
@@ -78,37 +71,6 @@ TRAINING_BODY: Final = _body(TrainingFields)
 INFERENCE_BODY: Final = _body(InferenceFields)
 
 
-class Started(Row, frozen=True, kw_only=True):
-    """A task that was created. `device` is what it has, or asks for while it waits; `message` says what to know."""
-
-    task_id: str
-    status: State
-    device: str
-    message: str
-
-
-class Task(Row, frozen=True, kw_only=True):
-    """A task. `device` counts over the cluster, `node` is where it runs; times in RFC 3339."""
-
-    task_id: str
-    type: Kind
-    status: State
-    device: str
-    node: str | None
-    message: str
-    created_at: str
-    started_at: str | None
-    finished_at: str | None
-
-
-class TaskList(Row, frozen=True, kw_only=True):
-    """A page of tasks by id; `next` is the cursor of the next page."""
-
-    tasks: list[Task]
-    total: int
-    next: str | None
-
-
 class TaskFilter(Nothing, frozen=True, kw_only=True):
     """Which tasks, and which page of them."""
 
@@ -124,63 +86,6 @@ class TaskPath(Nothing, frozen=True, kw_only=True):
     id: Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=63)]
 
 
-class Counts(Row, frozen=True, kw_only=True):
-    """How many tasks of each kind."""
-
-    training: int
-    inference: int
-
-
-class ActiveTask(Row, frozen=True, kw_only=True):
-    """A task that you may see."""
-
-    id: str
-    type: Kind
-
-
-class Resources(Row, frozen=True, kw_only=True):
-    """The use of each device, its tasks that you may see, and its limits."""
-
-    device_usage: dict[str, Counts]
-    active_tasks: dict[str, list[ActiveTask]]
-    limits: dict[str, Counts]
-
-
-class DeviceRow(Row, frozen=True, kw_only=True):
-    """A device. `allocated_memory_gb` is what is promised to its tenants.
-
-    Where `stale`, its measurements are too old to count. `message` says why the device takes no new work, in one
-    sentence; empty when it does.
-    """
-
-    id: int
-    device_name: str
-    node: str
-    index: int
-    name: str
-    compute_capability: str | None
-    total_memory_gb: float
-    allocated_memory_gb: float
-    cached_memory_gb: float | None
-    free_memory_gb: float | None
-    utilization: float | None
-    temperature: int | None
-    power: int | None
-    stale: bool
-    message: str
-    current_tasks: Counts
-
-
-class GPUs(Row, frozen=True, kw_only=True):
-    """All devices of the cluster. `available` says whether one of them takes work."""
-
-    available: bool
-    count: int
-    cuda_version: str | None
-    pytorch_version: str | None
-    devices: list[DeviceRow]
-
-
 class TaskLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many tasks of each kind may share a device; what is absent stays as it is."""
 
@@ -192,10 +97,3 @@ class NewLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits by device, such as `cuda:0`."""
 
     max_concurrent: Annotated[dict[str, TaskLimits], Meta(min_length=1, max_length=1024)]
-
-
-class Configured(Row, frozen=True, kw_only=True):
-    """The limits of the devices that were named."""
-
-    success: bool
-    limits: dict[str, Counts]

@@ -12,6 +12,7 @@ from dovetail.answers.nodes import NodeRow
 from dovetail.answers.plan import PlanRow
 from dovetail.answers.questions import Audit, DryRun
 from dovetail.answers.quotas import QuotaRow
+from dovetail.answers.v1 import Status
 from dovetail.answers.waste import NodeFindings, RightSizeRow
 from dovetail.api.historyquery import JobRecord
 from dovetail.sdk import specs
@@ -22,7 +23,6 @@ from dovetail.sdk.calls import v1, v3
 from dovetail.sdk.calls.call import Call
 from dovetail.sdk.connection import Token, connection
 from dovetail.sdk.progress import Progress
-from dovetail.sdk.types import Status
 
 T = TypeVar("T")
 # So many rows are asked for at once.

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
+from dovetail.answers.v1 import Allocated
 from dovetail.sdk.aio import runtime
 from dovetail.sdk.aio.manager import LOGGER, AsyncGPUResourceManager
 from dovetail.sdk.errors import ConflictError, DovetailError, UnreachableError
 from dovetail.sdk.training import device, environment
 from dovetail.sdk.training.config import Framework, GPUSettings, settings_of
 from dovetail.sdk.training.device import TrainingDevice
-from dovetail.sdk.types import Allocated
 
 T = TypeVar("T")
 _LOG: Final = logging.getLogger(LOGGER)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
+from dovetail.answers.v1 import Allocated
 from dovetail.sdk.blocking import runtime
 from dovetail.sdk.blocking.manager import LOGGER, GPUResourceManager
 from dovetail.sdk.errors import ConflictError, DovetailError, UnreachableError
 from dovetail.sdk.training import device, environment
 from dovetail.sdk.training.config import Framework, GPUSettings, settings_of
 from dovetail.sdk.training.device import TrainingDevice
-from dovetail.sdk.types import Allocated
 
 T = TypeVar("T")
 _LOG: Final = logging.getLogger(LOGGER)

@@ -8,13 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from dovetail.answers.v1 import Allocated, NodeRow, Setup, Validity
 from dovetail.sdk.blocking import runtime
 from dovetail.sdk.blocking.transport import Transport
 from dovetail.sdk.calls import v1, v3
 from dovetail.sdk.connection import Token, connection
 from dovetail.sdk.errors import ConflictError, DovetailError
 from dovetail.sdk.training.config import Framework, TrainingGPUConfig
-from dovetail.sdk.types import Allocated, NodeRow, Setup, Validity
 
 LOGGER: Final = "gpu_resource_manager"
 # A lease of v1 is 24 hours.

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from dovetail.answers.v2 import Configured, GPUs, Resources, Started, Task
 from dovetail.sdk.blocking import runtime
 from dovetail.sdk.blocking.transport import TIMEOUT_SECONDS, Transport
 from dovetail.sdk.calls import v2
 from dovetail.sdk.connection import Token, connection
 from dovetail.sdk.errors import WaitTimeoutError
-from dovetail.sdk.types import Configured, GPUs, Resources, Started, Task
 
 ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 _LOOK_SECONDS: Final = 0.5

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dovetail.answers.v1 import Allocated, NodeRow, Released, Setup, Status, Validity
 from dovetail.sdk.calls.call import Call, query, segment
-from dovetail.sdk.types import Allocated, NodeRow, Released, Setup, Status, Validity
 
 _ROOT: Final = "/api/v1/gpu"
 

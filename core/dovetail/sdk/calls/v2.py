@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dovetail.answers.v2 import Configured, GPUs, Resources, Started, Task, TaskList
 from dovetail.sdk.calls.call import Call, query, segment
-from dovetail.sdk.types import Configured, GPUs, Resources, Started, Task, TaskList
 
 _ROOT: Final = "/api/v2"
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from dovetail.answers.v1 import Allocated, Distribution, Setup
 from dovetail.sdk.training import environment, pytorch, tensorflow
 from dovetail.sdk.training.config import Framework
 from dovetail.sdk.training.pytorch import PyTorchSetup
 from dovetail.sdk.training.tensorflow import TensorFlowSetup
-from dovetail.sdk.types import Allocated, Distribution, Setup
 
 _Made = PyTorchSetup | TensorFlowSetup
 _SETUP: Final[dict[str, Callable[..., _Made]]] = {"pytorch": pytorch.setup, "tensorflow": tensorflow.setup}
@@ -77,6 +77,7 @@ def _cpu_settings(framework: Framework) -> Setup:
         backend="",
     )
     return Setup(
+        success=True,
         framework=framework,
         visible_devices="",
         memory_limit_mib=None,

@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dovetail.answers.v1 import Setup
 from dovetail.sdk.errors import MissingExtraError
 from dovetail.sdk.training import environment
 from dovetail.sdk.training.models import model_of
-from dovetail.sdk.types import Setup
 
 _NO_GPU: Final = "PyTorch sees no GPU on this machine: it computes on the CPU"
 

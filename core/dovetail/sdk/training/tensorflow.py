@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dovetail.answers.v1 import Setup
 from dovetail.sdk.errors import DovetailError, MissingExtraError
 from dovetail.sdk.training import environment
 from dovetail.sdk.training.models import model_of
-from dovetail.sdk.types import Setup
 
 _NO_GPU: Final = "TensorFlow sees no GPU on this machine: it computes on the CPU"
 
