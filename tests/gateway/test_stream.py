@@ -21,6 +21,7 @@ from dovetail_gateway.app import Options
 from dovetail_gateway.routing.open_streams import MOST_STREAMS, Times
 from dovetail_gateway.stream.events import EventStreams
 from dovetail_gateway.stream.feed import _MOST_KEPT, Change, EncodedDeltas, Feed
+from dovetail_gateway.v3.types.stream import Delta
 from tests.background import eventually
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_bound_pod, make_job
@@ -238,7 +239,7 @@ async def test_a_change_is_encoded_once_for_all_who_see_the_same(api: GatewayApi
 
 def a_change(seq: int) -> Change:
     job = job_row(decode(json.dumps(make_job("j", namespace="red")), as_type=GPUJob))
-    return Change(seq=seq, jobs=[job], gone_jobs=[], nodes=[], gone_nodes=[])
+    return Change(delta=Delta(seq=seq, jobs=[job], gone_jobs=[], nodes=[], gone_nodes=[]), nodes=[])
 
 
 def test_encoded_deltas_have_a_bound_whatever_number_of_views_there_are() -> None:

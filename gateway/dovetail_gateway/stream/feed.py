@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from dovetail.answers.inventory import NodeUse
-from dovetail.answers.jobs import JobRow, job_row
+from dovetail.answers.jobs import job_row
 from dovetail.answers.node_rows import node_row
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
@@ -33,24 +33,26 @@ _ENTRY_BYTES: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The objects of one delta as they were."""
+    """A delta with all rows of jobs. `nodes` become its rows of nodes once it is known who sees them."""
 
-    seq: int
-    jobs: Sequence[JobRow]
-    gone_jobs: Sequence[GoneJob]
+    delta: Delta
     nodes: Sequence[NodeUse]
-    gone_nodes: Sequence[str]
+
+    @property
+    def seq(self) -> int:
+        """The sequence number."""
+        return self.delta.seq
 
     def encoded(self, sees: Visibility) -> bytes:
         """The delta as JSON; empty if nothing of it is visible."""
-        jobs = [row for row in self.jobs if sees.sees(row.namespace)]
-        gone = [each for each in self.gone_jobs if sees.sees(each.namespace)]
-        if not (jobs or gone or self.nodes or self.gone_nodes):
-            return b""
-        nodes = [node_row(node, sees=sees.sees) for node in self.nodes]
-        return msgspec.json.encode(
-            Delta(seq=self.seq, jobs=jobs, gone_jobs=gone, nodes=nodes, gone_nodes=list(self.gone_nodes))
+        delta = msgspec.structs.replace(
+            self.delta,
+            jobs=[row for row in self.delta.jobs if sees.sees(row.namespace)],
+            gone_jobs=[each for each in self.delta.gone_jobs if sees.sees(each.namespace)],
+            nodes=[node_row(node, sees=sees.sees) for node in self.nodes],
         )
+        shown = delta.jobs or delta.gone_jobs or delta.nodes or delta.gone_nodes
+        return msgspec.json.encode(delta) if shown else b""
 
 
 class EncodedDeltas:
@@ -160,13 +162,14 @@ class Feed:
     def _change(self, jobs: set[str], *, nodes: set[str]) -> Change:
         there = {key: self._cache.jobs.get(key) for key in sorted(jobs)}
         uses = {name: self._cache.node_use(name) for name in sorted(nodes)}
-        return Change(
+        delta = Delta(
             seq=self.seq,
             jobs=[job_row(job) for job in there.values() if job is not None],
             gone_jobs=[_gone(key) for key, job in there.items() if job is None],
-            nodes=[use for use in uses.values() if use is not None],
+            nodes=[],
             gone_nodes=[name for name, use in uses.items() if use is None],
         )
+        return Change(delta=delta, nodes=[use for use in uses.values() if use is not None])
 
 
 def _digest(sees: Visibility) -> str:

@@ -30,6 +30,7 @@ from dovetail_gateway.v3.nodes import Nodes
 from dovetail_gateway.v3.plan import Plan
 from dovetail_gateway.v3.questions import Questions
 from dovetail_gateway.v3.snapshots import Snapshots
+from dovetail_gateway.v3.types.common import Page
 from dovetail_gateway.v3.types.effects import PlannedChange
 from dovetail_gateway.v3.types.history import HistoryFilter
 from dovetail_gateway.v3.types.jobs import DryRunFlag, JobChange, JobFilter, JobPath, LogQuery, NewJob
@@ -37,7 +38,6 @@ from dovetail_gateway.v3.types.nodes import NodeFilter, NodePath
 from dovetail_gateway.v3.types.plan import PlanFilter
 from dovetail_gateway.v3.types.questions import NewRequest
 from dovetail_gateway.v3.types.stream import Delta, Snapshot, StreamQuery
-from dovetail_gateway.v3.types.waste import RightSizeFilter
 from dovetail_gateway.v3.waste import Waste
 
 _JOBS = "/api/v3/jobs"
@@ -144,7 +144,7 @@ def _waste(waste: Waste) -> list[Route]:
     return [
         route(
             "GET", "/api/v3/right-sizes", waste.list_right_sizes, summary="List what jobs should request", tag="v3",
-            right=READ, answers={200: RightSizePage}, path_type=Nothing, query_type=RightSizeFilter, tagged=True,
+            right=READ, answers={200: RightSizePage}, path_type=Nothing, query_type=Page, tagged=True,
         ),
         route(
             "GET", "/api/v3/findings", waste.list_findings, summary="List what is wrong with nodes", tag="v3",

@@ -8,7 +8,7 @@ from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.paging import page
-from dovetail_gateway.v3.types.waste import RightSizeFilter
+from dovetail_gateway.v3.types.common import Page
 
 # Sort keys are text: what saves more has the smaller key.
 _LARGEST: Final = 10_000_000
@@ -21,7 +21,7 @@ class Waste:
         self._cache = cache
         self._answers = answers
 
-    async def list_right_sizes(self, call: Call[Nothing, RightSizeFilter, Any]) -> Answer:
+    async def list_right_sizes(self, call: Call[Nothing, Page, Any]) -> Answer:
         """A page of right sizes, those that save the most GPUs first."""
         wanted = call.query
         jobs = (

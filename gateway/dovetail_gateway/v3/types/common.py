@@ -8,7 +8,7 @@ from msgspec import Meta
 from dovetail.answers import Row
 from dovetail.api.meta import wire_name
 
-__all__ = ["Cursor", "Input", "JobName", "Limit", "NamespaceName", "ObjectName", "Row"]
+__all__ = ["Cursor", "Input", "JobName", "Limit", "NamespaceName", "ObjectName", "Page", "Row"]
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 NamespaceName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
@@ -20,3 +20,11 @@ Cursor = Annotated[str, Meta(max_length=512, description="`next` of the page bef
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name, forbid_unknown_fields=True):
     """The common shape of requests: an unknown field is an error."""
+
+
+class Page(Input, frozen=True, kw_only=True):
+    """Which page of a list; with a namespace, of that namespace's rows alone."""
+
+    namespace: NamespaceName | None = None
+    limit: Limit = 100
+    cursor: Cursor = ""

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from dovetail.api.gpujob import Phase
 from dovetail_gateway.routing.table import Strictly
-from dovetail_gateway.v3.types.common import Cursor, Input, JobName, Limit, NamespaceName
+from dovetail_gateway.v3.types.common import Input, JobName, NamespaceName, Page
 
 
 class JobPath(Strictly, frozen=True, kw_only=True):
@@ -17,18 +17,15 @@ class JobPath(Strictly, frozen=True, kw_only=True):
     name: JobName
 
 
-class JobFilter(Input, frozen=True, kw_only=True):
+class JobFilter(Page, frozen=True, kw_only=True):
     """Which jobs, and which page of them."""
 
-    namespace: NamespaceName | None = None
     phase: Annotated[Phase | None, Meta(description="Only jobs of this phase.")] = None
     user: Annotated[Annotated[str, Meta(max_length=253)] | None, Meta(description="Only jobs of this user.")] = None
     project: Annotated[Annotated[str, Meta(max_length=63)] | None, Meta(description="Only jobs of this project.")] = (
         None
     )
     unfinished: Annotated[bool, Meta(description="Only jobs that have not ended.")] = False
-    limit: Limit = 100
-    cursor: Cursor = ""
 
 
 class NewJob(Input, frozen=True, kw_only=True):

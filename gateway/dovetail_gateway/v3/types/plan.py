@@ -4,15 +4,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from dovetail_gateway.v3.types.common import Cursor, Input, Limit, NamespaceName
+from dovetail_gateway.v3.types.common import Page
 
 
-class PlanFilter(Input, frozen=True, kw_only=True):
+class PlanFilter(Page, frozen=True, kw_only=True):
     """Which jobs of the plan, and which page of them."""
 
-    namespace: NamespaceName | None = None
     bounded: Annotated[
         bool, Meta(description="Only jobs with planned nodes, that fill a gap, or whose pods will end.")
     ] = False
-    limit: Limit = 100
-    cursor: Cursor = ""
