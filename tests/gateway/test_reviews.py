@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.access_reviews import Act
 from dovetail.kube.errors import Unauthorized
 from dovetail_gateway.access.callers import Caller, caller_of
 from dovetail_gateway.access.fair_queue import CrowdedError
@@ -16,7 +17,6 @@ from dovetail_gateway.access.reviews import (
     SETTLING_SECONDS,
     SHORT_DENIED_SECONDS,
     USER_REVIEWS,
-    Act,
     Reviews,
 )
 from dovetail_gateway.access.tokens import token_of

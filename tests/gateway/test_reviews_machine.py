@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from dovetail.api.access_reviews import Act
 from dovetail.api.resources import SELFSUBJECTREVIEWS
 from dovetail.kube.errors import Status, Unauthorized
 from dovetail_gateway.access.callers import Caller, caller_of
@@ -23,7 +24,6 @@ from dovetail_gateway.access.reviews import (
     DENIED_SECONDS,
     SETTLING_SECONDS,
     SHORT_DENIED_SECONDS,
-    Act,
     Reviews,
 )
 from dovetail_gateway.access.tokens import token_of

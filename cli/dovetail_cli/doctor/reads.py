@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from dovetail import names
+from dovetail.api.access_reviews import Act, Review
 from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Described, ObjectMeta
@@ -31,7 +32,7 @@ from dovetail.kube.resource_slices import list_slices
 from dovetail.query.doctor import guests
 from dovetail.query.doctor.findings import Unseen
 from dovetail.query.doctor.neighbours import NEIGHBOURS
-from dovetail.query.doctor.picture import LEASED, RIGHTS, Object, Picture, Right
+from dovetail.query.doctor.picture import LEASED, READS_TENANTS, RIGHTS, Object, Picture, Right
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.cluster.release import release_namespace
 from dovetail_cli.doctor.pods import read_pods
@@ -74,7 +75,7 @@ class _Located(Described, frozen=True, kw_only=True):
 
 
 # With agent.readPods agents have the one in the place of the other.
-_INSTEAD: Final = {Right("agent", "list", names.GROUP, "gpunodetenants"): Right("agent", "list", "", "pods")}
+_INSTEAD: Final = {READS_TENANTS: Right("agent", Act(verb="list", group="", resource="pods"))}
 # The chart's DaemonSet is in a namespace of its own where agent.namespace names one.
 _OURS: Final = "app.kubernetes.io/name=dovetail"
 _AGENTS: Final = f"{_OURS},app.kubernetes.io/component=agent"
@@ -193,10 +194,8 @@ async def _allowed(cluster: Cluster, *, right: Right, home: str) -> bool:
 
 async def _has(cluster: Cluster, *, right: Right, home: str) -> bool:
     account = f"system:serviceaccount:{home}:dovetail-{right.account}"
-    asked = {"verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource}
-    spec = {"user": account, "resourceAttributes": asked}
-    answer = await cluster.client.create(_REVIEWS, body={"spec": spec}, as_type=Object)
-    return bool(answer.get("status", {}).get("allowed"))
+    spec = {"user": account, "resourceAttributes": right.act.attributes}
+    return (await cluster.client.create(_REVIEWS, body={"spec": spec}, as_type=Review)).status.allowed
 
 
 async def _kinds(cluster: Cluster) -> dict[str, Unseen | None]:

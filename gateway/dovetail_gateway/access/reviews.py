@@ -8,11 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
+from dovetail.api.access_reviews import Act, Review
 from dovetail.api.resources import SELFSUBJECTACCESSREVIEWS
 from dovetail.kube.errors import Unauthorized
-from dovetail.names import GROUP
 from dovetail.process.rate_limit import Allowance
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.fair_queue import CrowdedError, FairQueue
@@ -41,29 +39,6 @@ _AT_A_TIME: Final = 32
 _MOST_WAITING: Final = 1024
 _MOST_KEPT: Final = 50_000
 _MOST_KEPT_OF_ONE: Final = 8_192
-
-
-class ReviewStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a SelfSubjectAccessReview."""
-
-    allowed: bool = False
-
-
-class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """A SelfSubjectAccessReview as it comes back."""
-
-    status: ReviewStatus = ReviewStatus()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
-    """A verb on a resource, by default of Dovetail's group; an empty namespace means all of them."""
-
-    verb: str
-    resource: str = "gpujobs"
-    namespace: str = ""
-    group: str = GROUP
-    subresource: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +143,7 @@ class Reviews:
         if wait := self._budgets.wait_seconds(user):
             raise CrowdedError(f"the rights of {user} were reviewed too often", wait_seconds=wait)
         self._budgets.spend(user)
-        body = {"spec": {"resourceAttributes": _attributes(act)}}
+        body = {"spec": {"resourceAttributes": act.attributes}}
         async with self._queue.slot(user), self._clients.client_for(caller) as client:
             # An answer that comes late is about the moment of the question at best.
             asked_at = self._clock()
@@ -199,14 +174,3 @@ class Reviews:
 def _is_seen(act: Act, *, kept: _Kept) -> bool:
     """Whether the caller was allowed to list the jobs of one namespace, however long ago."""
     return kept.allowed and bool(act.namespace) and act == Act(verb="list", namespace=act.namespace)
-
-
-def _attributes(act: Act) -> dict[str, str]:
-    named = {
-        "verb": act.verb,
-        "group": act.group,
-        "resource": act.resource,
-        "subresource": act.subresource,
-        "namespace": act.namespace,
-    }
-    return {name: value for name, value in named.items() if value}

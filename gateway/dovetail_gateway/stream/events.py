@@ -13,10 +13,11 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from dovetail.api.access_reviews import Act
 from dovetail.kube.errors import KubeError
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.fair_queue import CrowdedError
-from dovetail_gateway.access.reviews import Act, Reviews
+from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.open_streams import OpenStreams

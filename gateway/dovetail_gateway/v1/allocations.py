@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dovetail.answers.inventory import NodeUse
 from dovetail.answers.v1 import Allocated, AllocatedDevice, GPUConfig, Released, Validity
+from dovetail.api.access_reviews import Act
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.gpunode import Device
 from dovetail.api.resources import GPUJOBS
@@ -16,7 +17,7 @@ from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound, StatusError
 from dovetail_gateway.access.callers import Caller, Clients
-from dovetail_gateway.access.reviews import Act, Reviews
+from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.problems import Refused, RequestFailedError

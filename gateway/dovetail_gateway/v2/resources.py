@@ -5,13 +5,14 @@ from functools import partial
 from typing import Any
 
 from dovetail.answers.v2 import GPU, ActiveTask, Configured, Counts, GPUs, Resources
+from dovetail.api.access_reviews import Act
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, TenantLimits
 from dovetail.api.resources import GPUNODES
 from dovetail.config.settings import Settings
 from dovetail.gpu import cuda
 from dovetail_gateway.access.callers import Clients
-from dovetail_gateway.access.reviews import Act, Reviews
+from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.problems import RequestFailedError

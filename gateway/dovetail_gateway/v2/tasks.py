@@ -8,6 +8,7 @@ import msgspec
 
 from dovetail import names
 from dovetail.answers.v2 import Kind, Started, State, Task, TaskList
+from dovetail.api.access_reviews import Act
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.resources import GPUJOBS
 from dovetail.config.errors import ConfigError
@@ -16,7 +17,7 @@ from dovetail.gpu.device_indexes import NodeDevice
 from dovetail.gpu.request import RequestError
 from dovetail.pods.demand import request_of_job
 from dovetail_gateway.access.callers import Caller, Clients
-from dovetail_gateway.access.reviews import Act, Reviews
+from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.cache import ClusterCache

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from dovetail.api.access_reviews import Act
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, StatusError
 from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_gateway.access.callers import Caller, Clients
-from dovetail_gateway.access.reviews import Act, Reviews
+from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.open_streams import OpenStreams
 from dovetail_gateway.routing.problems import RequestFailedError

@@ -1,8 +1,9 @@
 """What a caller must be allowed before an answer tells about the cluster."""
 
+from dovetail.api.access_reviews import Act
 from dovetail.names import GROUP
 from dovetail_gateway.access.callers import Caller
-from dovetail_gateway.access.reviews import Act, Reviews
+from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.routing.problems import RequestFailedError
 
 

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from dovetail.api.access_reviews import Act
 from dovetail_gateway.access.callers import Caller
-from dovetail_gateway.access.reviews import Act, Reviews
+from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.routing.problems import RequestFailedError

@@ -114,7 +114,7 @@ def _rights(picture: Picture) -> Iterator[Finding]:
         by_account[right.account].append((right, allowed))
     for account, rights in by_account.items():
         unseen = next((allowed for _, allowed in rights if isinstance(allowed, Unseen)), None)
-        missing = [right.said for right, allowed in rights if allowed is False]
+        missing = [str(right.act) for right, allowed in rights if allowed is False]
         if unseen is not None:
             yield unknown("permissions", unseen=unseen, subject=account)
         elif missing:
@@ -122,7 +122,7 @@ def _rights(picture: Picture) -> Iterator[Finding]:
             fix = f"{picture.install}, by a user who may create cluster roles"
             yield Finding(level="error", check="permissions", subject=account, message=message, fix=fix)
         else:
-            text = ", ".join(right.said for right, _ in rights)
+            text = ", ".join(str(right.act) for right, _ in rights)
             yield Finding(level="ok", check="permissions", subject=account, message=f"its account may {text}")
 
 

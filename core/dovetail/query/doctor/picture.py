@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from dovetail import names
+from dovetail.api.access_reviews import Act
 from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node, ResourceSlice
 from dovetail.api.gpunode import GPUNode
 from dovetail.gpu.cuda import Built
@@ -21,15 +22,7 @@ class Right(NamedTuple):
     """What a component's account must be allowed to do."""
 
     account: str
-    verb: str
-    group: str
-    resource: str
-    subresource: str = ""
-
-    @property
-    def said(self) -> str:
-        """In few words."""
-        return f"{self.verb} {self.resource}" + (f"/{self.subresource}" if self.subresource else "")
+    act: Act
 
 
 class BuiltContainer(NamedTuple):
@@ -41,16 +34,17 @@ class BuiltContainer(NamedTuple):
     built: Built
 
 
+READS_TENANTS: Final = Right("agent", Act(verb="list", resource="gpunodetenants"))
 # Of each component what it is for.
 RIGHTS: Final = (
-    Right("operator", "create", "batch", "jobs"),
-    Right("operator", "patch", names.GROUP, "gpujobs", "status"),
-    Right("scheduler", "create", "", "pods", "binding"),
-    Right("agent", "patch", names.GROUP, "gpunodes", "status"),
-    Right("agent", "patch", "", "nodes", "status"),
-    Right("agent", "list", names.GROUP, "gpunodetenants"),
-    Right("operator", "watch", "resource.k8s.io", "resourceslices"),
-    Right("scheduler", "watch", "resource.k8s.io", "resourceslices"),
+    Right("operator", Act(verb="create", group="batch", resource="jobs")),
+    Right("operator", Act(verb="patch", resource="gpujobs", subresource="status")),
+    Right("scheduler", Act(verb="create", group="", resource="pods", subresource="binding")),
+    Right("agent", Act(verb="patch", resource="gpunodes", subresource="status")),
+    Right("agent", Act(verb="patch", group="", resource="nodes", subresource="status")),
+    READS_TENANTS,
+    Right("operator", Act(verb="watch", group="resource.k8s.io", resource="resourceslices")),
+    Right("scheduler", Act(verb="watch", group="resource.k8s.io", resource="resourceslices")),
 )
 
 

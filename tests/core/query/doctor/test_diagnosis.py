@@ -124,7 +124,7 @@ def leases(**others: Any) -> dict[str, Any]:
         ({"agents": agents(wanted=3, runtime="nvidia")}, "error", "agents", "2 of 3 are not ready"),
         ({"agents": agents(wanted=0, runtime="nvidia")}, "warning", "agents", "matches none"),
         (
-            {"rights": {right: right.resource != "jobs" for right in RIGHTS}},
+            {"rights": {right: right.act.resource != "jobs" for right in RIGHTS}},
             "error", "permissions", "its account may not create jobs",
         ),
         ({"rights": {RIGHTS[0]: FORBIDDEN}}, "unknown", "permissions", "not looked at"),
