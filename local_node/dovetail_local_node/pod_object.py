@@ -2,37 +2,8 @@
 
 from msgspec import field
 
+from dovetail.api.builtin import EnvVar, FieldRef, Resources
 from dovetail.api.meta import Described, ObjectMeta
-
-
-class FieldRef(Described, frozen=True, kw_only=True):
-    """A field of the pod, such as `metadata.annotations['key']`."""
-
-    field_path: str
-
-
-class EnvSource(Described, frozen=True, kw_only=True):
-    """Where a variable's value comes from. The local node resolves fields of the pod only."""
-
-    field_ref: FieldRef | None = None
-    config_map_key_ref: dict[str, object] | None = None
-    secret_key_ref: dict[str, object] | None = None
-    resource_field_ref: dict[str, object] | None = None
-
-
-class EnvVar(Described, frozen=True, kw_only=True):
-    """One variable of a container."""
-
-    name: str
-    value: str = ""
-    value_from: EnvSource | None = None
-
-
-class Amounts(Described, frozen=True, kw_only=True):
-    """What a container requests, and its limits."""
-
-    requests: dict[str, str | int | float] = {}
-    limits: dict[str, str | int | float] = {}
 
 
 class Mount(Described, frozen=True, kw_only=True):
@@ -120,7 +91,7 @@ class Container(Described, frozen=True, kw_only=True):
     working_dir: str = ""
     env: list[EnvVar] = []
     env_from: list[dict[str, object]] = []
-    resources: Amounts = Amounts()
+    resources: Resources = Resources()
     volume_mounts: list[Mount] = []
 
 

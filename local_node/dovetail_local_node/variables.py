@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from dovetail import names
-from dovetail_local_node.pod_object import EnvVar, LocalPod
+from dovetail.api.builtin import EnvVar
+from dovetail_local_node.pod_object import LocalPod
 
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([A-Za-z_.-][A-Za-z0-9_.-]*)\))")
 _KEYED: Final = re.compile(r"metadata\.(annotations|labels)\['([^']*)'\]")

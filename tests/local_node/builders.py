@@ -8,13 +8,11 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from dovetail import names
+from dovetail.api.builtin import EnvSource, EnvVar, FieldRef
 from dovetail.api.meta import OwnerReference
 from dovetail_local_node.launch import Place
 from dovetail_local_node.pod_object import (
     Container,
-    EnvSource,
-    EnvVar,
-    FieldRef,
     LocalMeta,
     LocalPod,
     LocalPodSpec,

@@ -7,8 +7,9 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from dovetail import names
+from dovetail.api.builtin import EnvSource, EnvVar, FieldRef
 from dovetail_local_node import admission
-from dovetail_local_node.pod_object import EnvSource, EnvVar, FieldRef, LocalPod
+from dovetail_local_node.pod_object import LocalPod
 from tests.local_node import builders
 
 
@@ -75,7 +76,7 @@ def test_label_and_controlling_job_together_name_the_gpujob() -> None:
     [
         (builders.pod("true", containers=2), "SeveralContainers"),
         (builders.pod(), "NoCommand"),
-        (builders.pod("true", env=[EnvVar(name="A", value_from=EnvSource(secret_key_ref={}))]), "UnknownVariable"),
+        (builders.pod("true", env=[EnvVar(name="A", value_from=EnvSource())]), "UnknownVariable"),
     ],
 )
 def test_a_pod_that_needs_more_than_one_process_is_refused(pod: LocalPod, reason: str) -> None:

@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail import names
+from dovetail.api.builtin import EnvVar
 from dovetail_local_node import launch, variables
 from dovetail_local_node.launch import Launch
-from dovetail_local_node.pod_object import EnvVar, LocalPod
+from dovetail_local_node.pod_object import LocalPod
 from tests.local_node import builders
 from tests.local_node.builders import variable
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.api.builtin import Resources
 from dovetail.process import identity
 from dovetail_agent.devices.process_memory import owner_of
 from dovetail_agent.processes.cgroups import Owner
@@ -21,7 +22,6 @@ from dovetail_local_node.limits.amounts import Limits
 from dovetail_local_node.limits.choice import Kernel
 from dovetail_local_node.limits.groups import Groups
 from dovetail_local_node.limits.scope import ENTERED, Systemd
-from dovetail_local_node.pod_object import Amounts
 from tests import virtual_time
 from tests.virtual_time import clock
 
@@ -42,7 +42,7 @@ UID = "1b4e28ba-2fa1-41d2-883f-0016d3cca427"
 def test_limits_cap_and_requests_weigh(
     requests: dict[str, str | int | float], limits: dict[str, str | int | float], expected: Limits
 ) -> None:
-    assert amounts.of_container(Amounts(requests=requests, limits=limits)) == expected
+    assert amounts.of_container(Resources(requests=requests, limits=limits)) == expected
 
 
 @pytest.mark.parametrize(("shares", "weight"), [(2, 1), (1024, 39), (262_144, 10_000)])

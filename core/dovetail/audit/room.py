@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dovetail import names
-from dovetail.api.builtin import Node, Pod, is_terminated
+from dovetail.api.builtin import Node, Pod, PodSpec, Resources, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device, GPUNode
-from dovetail.api.meta import Described
 from dovetail.audit.device_kinds import unwanted
 from dovetail.audit.jobs import request_of
-from dovetail.decoding import UnreadableError, decode
-from dovetail.formats.quantities import Quantity, QuantityError, mebibytes, milli, whole
+from dovetail.decoding import UnreadableError, convert, decode
+from dovetail.formats.quantities import QuantityError, mebibytes, milli, whole
 from dovetail.gpu.request import GPURequest
+from dovetail.pods.template_types import TemplateSpec
 
 _NODE_SELECTOR_ONLY: Final = ("affinity", "topologySpreadConstraints", "hostNetwork", "resourceClaims", "nodeName")
 _COUNTED: Final = frozenset({"cpu", "memory", *names.MANAGED_RESOURCES})
@@ -37,25 +37,12 @@ class OpenNode:
     pods: int
 
 
-class _Amounts(Described, frozen=True, kw_only=True):
-    requests: dict[str, Quantity] = {}
-    limits: dict[str, Quantity] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Template:
+    """Where a worker may go, and what each of its containers requests."""
 
-
-class _Port(Described, frozen=True, kw_only=True):
-    host_port: int | None = None
-
-
-class _Container(Described, frozen=True, kw_only=True):
-    resources: _Amounts = _Amounts()
-    ports: list[_Port] = []
-
-
-class _Template(Described, frozen=True, kw_only=True):
-    containers: list[_Container] = []
-    init_containers: list[_Container] = []
-    node_selector: dict[str, str] = {}
-    volumes: list[dict[str, Any]] = []
+    node_selector: Mapping[str, str]
+    amounts: Sequence[Resources]
 
 
 def open_nodes(
@@ -162,22 +149,23 @@ def _template_of(job: GPUJob) -> _Template | None:
     """The parts of the template that decide where a worker may go; None if it has others."""
     try:
         said = decode(job.spec.template.spec, as_type=dict[str, Any])
-        template = decode(job.spec.template.spec, as_type=_Template)
+        spec, where = convert(said, as_type=PodSpec), convert(said, as_type=TemplateSpec)
     except UnreadableError:
         return None
-    containers = [*template.containers, *template.init_containers]
     others = any(said.get(key) for key in _NODE_SELECTOR_ONLY)
-    claims = any("persistentVolumeClaim" in each or "ephemeral" in each for each in template.volumes)
-    ports = any(port.host_port for each in containers for port in each.ports)
-    asked = {name for each in containers for name in (*each.resources.requests, *each.resources.limits)}
-    return None if others or claims or ports or asked - _COUNTED else template
+    claims = any("persistentVolumeClaim" in each or "ephemeral" in each for each in said.get("volumes", ()))
+    ports = any(port.host_port for each in (*where.containers, *where.init_containers) for port in each.ports)
+    amounts = [each.resources for each in (*spec.containers, *spec.init_containers)]
+    asked = {name for each in amounts for name in (*each.requests, *each.limits)}
+    if others or claims or ports or asked - _COUNTED:
+        return None
+    return _Template(node_selector=where.node_selector, amounts=amounts)
 
 
 def _sum(template: _Template, *, resource: str) -> int:
     """What all containers of a worker request: more than it takes at any one time."""
     read = milli if resource == "cpu" else mebibytes
-    amounts = (each.resources for each in (*template.containers, *template.init_containers))
-    return sum(read(each.requests.get(resource) or each.limits.get(resource) or "0") for each in amounts)
+    return sum(read(each.requests.get(resource) or each.limits.get(resource) or "0") for each in template.amounts)
 
 
 def _requested(pod: Pod) -> dict[str, int]:

@@ -13,7 +13,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.engine.model.topology import HOSTNAME
 from dovetail.jobs.batch_job import is_guests
 from dovetail.pods.node_affinity import holds
-from dovetail.pods.template_types import LabelSelector, PodTerm, Whereabouts
+from dovetail.pods.template_types import LabelSelector, PodTerm, TemplateSpec
 
 # The labels that the Job controller gives all pods of a batch Job, with the name of the GPUJob.
 _JOB_NAMES: Final = ("batch.kubernetes.io/job-name", "job-name")
@@ -22,7 +22,7 @@ _JOB_UIDS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
-def is_apart(job: GPUJob, *, where: Whereabouts) -> bool:
+def is_apart(job: GPUJob, *, where: TemplateSpec) -> bool:
     """Whether no two workers of the job can share a node.
 
     `where` is what their pods say about placement.
@@ -30,18 +30,18 @@ def is_apart(job: GPUJob, *, where: Whereabouts) -> bool:
     return job.spec.workers > 1 and (_takes_a_port(where) or _avoids_its_like(job, where=where))
 
 
-def _takes_a_port(where: Whereabouts) -> bool:
+def _takes_a_port(where: TemplateSpec) -> bool:
     sidecars = [each for each in where.init_containers if each.restart_policy == "Always"]
     ports = [port for each in (*where.containers, *sidecars) for port in each.ports]
     # With the node's network every port is a port of the node.
     return any(port.host_port or where.host_network for port in ports)
 
 
-def _avoids_its_like(job: GPUJob, *, where: Whereabouts) -> bool:
+def _avoids_its_like(job: GPUJob, *, where: TemplateSpec) -> bool:
     return HOSTNAME in labels_apart(job, where=where)
 
 
-def labels_apart(job: GPUJob, *, where: Whereabouts) -> list[str]:
+def labels_apart(job: GPUJob, *, where: TemplateSpec) -> list[str]:
     """The labels of nodes such that no two workers share nodes with equal values, by anti-affinity."""
     if where.affinity is None or where.affinity.pod_anti_affinity is None:
         return []

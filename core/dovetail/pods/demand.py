@@ -29,7 +29,7 @@ from dovetail.pods.effective_request import host_room_mib, peak
 from dovetail.pods.errors import quantity_error, template_error
 from dovetail.pods.node_affinity import tolerating
 from dovetail.pods.options.annotations import guard_in, priority_in, ranked_job, ranked_pod, workload_in
-from dovetail.pods.template_types import PodAddedTo, Whereabouts
+from dovetail.pods.template_types import TemplateSpec
 from dovetail.pods.topology import topology_of
 
 
@@ -48,7 +48,7 @@ def estimated(ask: Ask, *, use: MemoryUse | None) -> Ask:
 # How far a share of the structured form may be from whole thousandths, because of floating point.
 _HAIR: Final = 1e-6
 T = TypeVar("T")
-Spec = TypeVar("Spec", PodSpec, Whereabouts, PodAddedTo)
+Spec = TypeVar("Spec", PodSpec, TemplateSpec)
 # The container that holds the devices of a reservation.
 RESERVATION_CONTAINER: Final = "main"
 _RESERVATION_GRACE_SECONDS: Final = 5
@@ -132,9 +132,8 @@ def ask_of_job(
     if (refusal := refusal_of_depth(job.spec.template.spec, field="spec.template.spec")) is not None:
         raise RequestError(job.metadata.name, field="job", problem=refusal, example="containers: [{name: main}]")
     said = template_spec(job)
-    spec, where = _read(said, as_type=PodSpec, job=job), _read(said, as_type=Whereabouts, job=job)
     # Code that later adds to the spec relies on lists where lists belong.
-    _read(said, as_type=PodAddedTo, job=job)
+    spec, where = _read(said, as_type=PodSpec, job=job), _read(said, as_type=TemplateSpec, job=job)
     _check_left_to_the_queue(said)
     cpu_milli, memory_mib = host_request(spec)
     policy, weights = ranked_job(job, ranking=ranking)

@@ -97,25 +97,6 @@ class Port(_Said, frozen=True, kw_only=True):
     host_port: int = 0
 
 
-class PortsOf(_Said, frozen=True, kw_only=True):
-    """The ports of a container; a sidecar is an init container that restarts `Always`."""
-
-    ports: list[Port] = []
-    restart_policy: str = ""
-
-
-class Whereabouts(_Said, frozen=True, kw_only=True):
-    """What a pod's spec says about placement."""
-
-    node_selector: dict[str, str] = {}
-    tolerations: list[Toleration] = []
-    affinity: Affinity | None = None
-    topology_spread_constraints: list[SpreadConstraint] = []
-    host_network: bool = False
-    containers: list[PortsOf] = []
-    init_containers: list[PortsOf] = []
-
-
 class Named(_Said, frozen=True, kw_only=True):
     """A volume, or a variable."""
 
@@ -129,19 +110,26 @@ class Mount(_Said, frozen=True, kw_only=True):
     mount_path: str = ""
 
 
-class ContainerAddedTo(_Said, frozen=True, kw_only=True):
-    """A container."""
+class TemplateContainer(_Said, frozen=True, kw_only=True):
+    """A container; a sidecar is an init container that restarts `Always`."""
 
     command: list[str] = []
     args: list[str] = []
     env: list[Named] = []
+    ports: list[Port] = []
     volume_mounts: list[Mount] = []
+    restart_policy: str = ""
 
 
-class PodAddedTo(_Said, frozen=True, kw_only=True):
+class TemplateSpec(_Said, frozen=True, kw_only=True):
     """A pod's spec."""
 
-    containers: list[ContainerAddedTo] = []
-    init_containers: list[ContainerAddedTo] = []
+    node_selector: dict[str, str] = {}
+    tolerations: list[Toleration] = []
+    affinity: Affinity | None = None
+    topology_spread_constraints: list[SpreadConstraint] = []
+    host_network: bool = False
+    containers: list[TemplateContainer] = []
+    init_containers: list[TemplateContainer] = []
     volumes: list[Named] = []
     termination_grace_period_seconds: int | None = None

@@ -7,10 +7,10 @@ from dovetail.engine.model.topology import HOSTNAME, Level, Spread, Topology
 from dovetail.formats.suggestions import suggestion
 from dovetail.gpu.request import RequestError
 from dovetail.pods.anti_affinity import labels_apart, labels_of_worker, selects
-from dovetail.pods.template_types import Whereabouts
+from dovetail.pods.template_types import TemplateSpec
 
 
-def topology_of(job: GPUJob, *, where: Whereabouts, levels: tuple[Level, ...]) -> Topology | None:
+def topology_of(job: GPUJob, *, where: TemplateSpec, levels: tuple[Level, ...]) -> Topology | None:
     """The rules of a job's gang; None for a single worker. Raises `RequestError` for a level that is not configured.
 
     `where` is what its pods say about placement, and `levels` are the configured ones, from wide to narrow.
@@ -60,7 +60,7 @@ def _check_narrower(name: str, *, field: str, required: str, levels: tuple[Level
     )  # fmt: skip
 
 
-def _spreads(job: GPUJob, *, where: Whereabouts) -> Iterator[Spread]:
+def _spreads(job: GPUJob, *, where: TemplateSpec) -> Iterator[Spread]:
     """How the template spreads the job's own workers. One worker for each node is `Ask.apart`."""
     for label in labels_apart(job, where=where):
         if label != HOSTNAME:

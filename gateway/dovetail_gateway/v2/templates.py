@@ -15,6 +15,7 @@ from dovetail.config.errors import ConfigError
 from dovetail.decoding import UnreadableError, convert, decode
 from dovetail.formats.yaml_text import YAMLTextError, load_yaml
 from dovetail.names import GROUP
+from dovetail.pods.template_types import TemplateContainer
 from dovetail_gateway.routing.problems import RequestFailedError
 
 LABEL: Final = f"{GROUP}/task-type"
@@ -35,14 +36,6 @@ class _Templates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     inference: dict[str, Any] | None = None
 
 
-class _Container(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task changes in its container, or reads of it."""
-
-    command: list[str] = []
-    args: list[str] = []
-    env: list[dict[str, Any]] = []
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Templates:
     """The spec of each kind's tasks; a kind without one has no tasks.
@@ -60,8 +53,8 @@ class Templates:
         spec = copy.deepcopy(dict(self.by_kind[kind]))
         texts = {name: _text(name, value=value) for name, value in fields.items()}
         container = spec["template"]["spec"]["containers"][0]
-        known = convert(container, as_type=_Container)
-        container["env"] = [*known.env, *_variables(texts)]
+        known = convert(container, as_type=TemplateContainer)
+        container["env"] = [*container.get("env", ()), *_variables(texts)]
         if not (used := _fields_in([*known.command, *known.args])):
             container["args"] = [*known.args, *_arguments(texts)]
         elif missing := sorted(used - {str(each.get("name")).removeprefix("TASK_") for each in container["env"]}):
@@ -110,7 +103,7 @@ def _checked(spec: dict[str, Any]) -> dict[str, Any]:
     pod = spec.get("template", {}).get("spec", {})
     if "resources" not in spec or not isinstance(pod, dict) or not pod.get("containers"):
         raise UnreadableError("a task's template needs resources and template.spec.containers")
-    convert(pod["containers"][0], as_type=_Container)
+    convert(pod["containers"][0], as_type=TemplateContainer)
     return spec
 
 

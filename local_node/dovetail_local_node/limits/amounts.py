@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dovetail.api.builtin import Resources
 from dovetail.formats.quantities import Quantity, QuantityError, milli, whole
-from dovetail_local_node.pod_object import Amounts
 
 PERIOD_US: Final = 100_000
 _LEAST_QUOTA_US: Final = 1_000
@@ -36,7 +36,7 @@ class Limits:
         return 1 + (self.cpu_shares - _LEAST_SHARES) * (_MOST_WEIGHT - 1) // (_MOST_SHARES - _LEAST_SHARES)
 
 
-def of_container(amounts: Amounts) -> Limits:
+def of_container(amounts: Resources) -> Limits:
     """The limits of a container. An amount of 0, or one that is no quantity, is none: the API server refuses those."""
     memory, cpu = (_amount(amounts.limits, name=name) for name in ("memory", "cpu"))
     asked = _amount(amounts.requests, name="cpu") or 0
