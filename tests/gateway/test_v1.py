@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from dovetail.answers.inventory import NodeUse, take
+from dovetail.answers.v1 import AllocatedDevice
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import LOST, GPUNode
 from dovetail.config.settings import Settings
@@ -20,7 +21,7 @@ from dovetail_gateway.v1.allocations import suggestion
 from dovetail_gateway.v1.request import NoSuchGPU, reservation
 from dovetail_gateway.v1.setup import pytorch, tensorflow
 from dovetail_gateway.v1.status import StatusCalls, node_data, node_row
-from dovetail_gateway.v1.types import AllocatedDevice, Wanted
+from dovetail_gateway.v1.types import Wanted
 from tests.extender.builders import make_gpunode, make_node
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.served import NOW, Face, serving
