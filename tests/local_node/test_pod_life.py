@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail import names
+from dovetail.api.builtin import Resources
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail.process import identity
@@ -22,7 +23,7 @@ from dovetail_local_node.environments import Environments
 from dovetail_local_node.limits import choice, groups
 from dovetail_local_node.limits.groups import Groups, Hierarchy
 from dovetail_local_node.pod_life import Node, PodLife
-from dovetail_local_node.pod_object import Amounts, LocalPod, LocalPodSpec, LocalPodStatus, Mount
+from dovetail_local_node.pod_object import LocalPod, LocalPodSpec, LocalPodStatus, Mount
 from dovetail_local_node.runs import Run, Runs
 from tests.background import eventually
 from tests.core.kube.api import Answer, Api, refusal
@@ -440,7 +441,7 @@ async def test_a_job_has_its_limits_the_nodes_umask_and_files_of_its_own(
     limited = dataclasses.replace(node, groups=Groups(hierarchies=(hierarchy,), sentence=""), umask=0o077)
     api.answer(JOB, submitted_by("alice"))
     made = builders.pod("sh", "-c", "umask; echo problem >&2", annotations={names.ERROR_FILE: str(tmp_path / "err")})
-    amounts = Amounts(requests={"cpu": "1"}, limits={"memory": "64Mi"})
+    amounts = Resources(requests={"cpu": "1"}, limits={"memory": "64Mi"})
     container = replace(made.spec.containers[0], resources=amounts)
     await live(replace(made, spec=replace(made.spec, containers=[container])), of=limited, unreported_seconds=600)
     group = tmp_path / "parent" / f"pod{UID}"
@@ -522,7 +523,7 @@ async def test_a_limit_that_was_reached_is_named(live: Live, node: Node, tmp_pat
     (left_behind(node, tmp_path, boot_id="this") / "ended").write_text("137\n")
     node.runs.mark_out_of_memory(UID)
     made = builders.pod("true")
-    amounts = Amounts(requests={"memory": "1Gi"}, limits={"memory": "2Gi"})
+    amounts = Resources(requests={"memory": "1Gi"}, limits={"memory": "2Gi"})
     container = replace(made.spec.containers[0], resources=amounts)
     (status,) = await live(running(replace(made, spec=replace(made.spec, containers=[container]))))
     message = "It reached its limit of 2Gi of memory, and the kernel ended a process of it."

@@ -189,5 +189,5 @@ def test_what_is_no_success_and_has_no_message_is_no_gateways_answer(status: int
 
 @pytest.mark.parametrize("status", [200, 201, 299])
 def test_every_success_is_an_answer(status: int) -> None:
-    content = b'{"allocation_id": "a", "released": true}'
+    content = b'{"success": true, "allocation_id": "a", "released": true}'
     assert v1.release("a").answer(content, status=status, url="http://gw").released

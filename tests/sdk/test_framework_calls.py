@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.answers.v1 import Allocated, AllocatedDevice, Distribution, GPUConfig, Setup
 from dovetail.sdk import errors
 from dovetail.sdk.engine import AlgorithmTrainingEngine, TrainingConfig
 from dovetail.sdk.training import device, environment, mlp, pytorch, tensorflow
 from dovetail.sdk.training.models import model_of
-from dovetail.sdk.types import Allocated, AllocatedDevice, Distribution, GPUConfig, Setup
 
 ALONE = Distribution(
     enabled=False, strategy="none", world_size=1, nodes=[], processes_per_node=1, master_address="", master_port=0,
@@ -22,7 +22,8 @@ ALONE = Distribution(
 )  # fmt: skip
 TOGETHER = msgspec.structs.replace(ALONE, enabled=True, strategy="ddp", world_size=2, backend="nccl")
 SETTINGS = Setup(
-    framework="pytorch", visible_devices="0,1", memory_limit_mib=None, memory_fraction=None, mixed_precision=False,
+    success=True, framework="pytorch", visible_devices="0,1", memory_limit_mib=None, memory_fraction=None,
+    mixed_precision=False,
     precision="float32", distribution=ALONE, environment={"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"},
 )  # fmt: skip
 SHAPE = {"type": "mlp", "input_dim": 2, "hidden_units": [8, 4], "output_dim": 3}
@@ -295,7 +296,7 @@ def allocation(*devices: tuple[str, str], node: str = "b") -> Allocated:
         gpu_count=len(held), gpu_type="V100", memory_gb=32, nodes=[node], devices=held, visible_devices="",
         mixed_precision=False, distributed_training=False, gpu_memory_fraction=None, namespace="red", expires_at=None,
     )  # fmt: skip
-    return Allocated(node_name=node, gpu_config=config, allocation_id="alloc-1")
+    return Allocated(success=True, node_name=node, gpu_config=config, allocation_id="alloc-1")
 
 
 def test_without_a_framework_the_devices_of_the_allocations_node_are_visible() -> None:

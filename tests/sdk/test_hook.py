@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.answers.v1 import Allocated, Validity
 from dovetail.sdk import errors
 from dovetail.sdk.aio import hook
 from dovetail.sdk.aio.manager import LOGGER, log_to
@@ -17,7 +18,6 @@ from dovetail.sdk.training import device as device_module
 from dovetail.sdk.training.config import TrainingGPUConfig, settings_of
 from dovetail.sdk.training.device import TrainingDevice
 from dovetail.sdk.training_hook import _with_device
-from dovetail.sdk.types import Allocated, Validity
 from tests.sdk.test_framework_calls import SETTINGS, allocation
 
 BUSY = errors.BusyError("the view is not complete", status=503)

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from dovetail.answers.jobs import JobDetails, JobRow
+from dovetail.answers.v1 import Allocated, GPUConfig
+from dovetail.answers.v2 import Task, TaskList
 from dovetail.sdk import errors
 from dovetail.sdk.aio import jobs as jobs_module
 from dovetail.sdk.aio import runtime, tasks
@@ -20,7 +22,6 @@ from dovetail.sdk.aio.manager import AsyncGPUResourceManager
 from dovetail.sdk.aio.tasks import AsyncTaskClient
 from dovetail.sdk.blocking import runtime as threads
 from dovetail.sdk.calls.call import Call
-from dovetail.sdk.types import Allocated, GPUConfig, Task, TaskList
 from tests import virtual_time
 from tests.sdk.test_views import ROW
 from tests.virtual_time import clock
@@ -283,6 +284,7 @@ def test_before_its_block_an_allocation_holds_nothing() -> None:
 
 
 ALLOCATED = Allocated(
+    success=True,
     node_name="b",
     allocation_id="alloc-1",
     gpu_config=GPUConfig(
