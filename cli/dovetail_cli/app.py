@@ -80,6 +80,14 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "sandbox": Entry("dovetail_sandbox.cli:app", "Start, stop and look into local clusters", "sandbox"),
 }
+# The commands in the order and under the titles of `dovetail --help`.
+_GROUPS: Final[Mapping[str, Sequence[str]]] = {
+    "Jobs": ("gbatch", "gqueue", "gjob", "gcancel", "gstats", "explain", "console", "replay"),
+    "Nodes": ("ginfo", "top", "cordon", "uncordon"),
+    "Limits": ("quota", "quota plan", "quota set", "quota delete", "limits", "limits set", "limits unset"),
+    "The installation": ("doctor", "audit", "snapshot", "simulate", "migrate"),
+    "This machine": ("demo", "gflowd", "sandbox", "config", "completion"),
+}
 # The commands that are programs of their own.
 PROGRAMS: Final = ("gbatch", "gqueue", "ginfo", "gcancel", "gjob", "gstats", "gflowd")
 # A shell sets it to ask what a command line could go on with.
@@ -177,16 +185,18 @@ def _print_version(name: str) -> int:
 def overview() -> str:
     """The text of `dovetail --help`."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {entry.help}" for name, entry in COMMANDS.items()]
+    lines = [
+        line
+        for title, names in _GROUPS.items()
+        for line in (f"{title}:", *(f"  {name:<{width}}  {COMMANDS[name].help}" for name in names), "")
+    ]
     return "\n".join(
         [
             "Usage: dovetail COMMAND [OPTIONS]",
             "",
             "GPU jobs that fit together on Kubernetes.",
             "",
-            "Commands:",
             *lines,
-            "",
             "`dovetail COMMAND --help` tells more; `dovetail --version` prints the version.",
             f"{', '.join(PROGRAMS[:-1])} and {PROGRAMS[-1]} are also programs of their own.",
         ]
@@ -303,10 +313,11 @@ def _invoke(app: "typer.Typer", *, name: str, arguments: Sequence[str], prog: st
     from typer.exceptions import TyperException
     from typer.main import get_command
 
-    from dovetail_cli.ui import examples
+    from dovetail_cli.ui import examples, help_layout
 
     command = get_command(app)
     examples.add(command, name=name)
+    help_layout.arrange(command, name=name)
     try:
         # Not standalone: usage errors are caught here and printed like all others, in one sentence.
         ended = command.main(args=list(arguments), prog_name=prog, standalone_mode=False)

@@ -140,7 +140,7 @@ def test_the_exit_code_is_the_process_own() -> None:
 def test_no_command_at_all_is_a_usage_error_that_shows_the_help() -> None:
     done = run()
     assert done.returncode == 2
-    assert "Commands:" in done.stdout
+    assert "gbatch        Submit a job" in done.stdout
 
 
 def test_debugging_shows_where_an_error_came_from() -> None:
