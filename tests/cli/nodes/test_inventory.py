@@ -61,6 +61,16 @@ def test_of_many_nodes_a_line_says_what_each_has_free_and_why_it_takes_no_work()
     assert lines[-1] == "`ginfo -v` shows each device."
 
 
+@pytest.mark.parametrize(("nodes", "verbose", "brief"), [(4, False, False), (5, False, True), (5, True, False)])
+def test_five_nodes_are_many(nodes: int, verbose: bool, brief: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = taken(*(make_gpunode(f"n{index}") for index in range(nodes)))
+    monkeypatch.setattr(inventory, "work", lambda *_args, **_options: found)
+    shown = inventory.show(
+        by_job=False, verbose=verbose, form="table", kubeconfig=None, context=None, namespace="default"
+    )
+    assert shown == (inventory.text_by_node(found) if brief else inventory.text(found))
+
+
 @pytest.mark.parametrize(("vendor", "name"), [("nvidia", "CUDA"), ("amd", "Runtime")])
 def test_driver_cuda_and_compute_capability_are_shown_where_they_are_known(vendor: str, name: str) -> None:
     gpunode = make_gpunode("a", gpus=1, compute_capability="9.0" if vendor == "nvidia" else "")

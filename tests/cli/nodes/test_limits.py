@@ -1,11 +1,11 @@
 """`dovetail limits`: the live part of the configuration, read from the release's ConfigMap and changed there."""
 
-from typing import Any
-
 import pytest
 import yaml
+from msgspec import structs
 
 from dovetail.api.conversion import values_of
+from dovetail.api.gpunode import TenantLimits
 from dovetail_cli import app
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.nodes import limits
@@ -115,8 +115,18 @@ def test_the_rows_show_what_counts_and_the_default() -> None:
     assert rows["preemption.grace"]["DEFAULT"] == 30
     rows = {row["KEY"]: row for row in limits._of_cluster(limits.check({"namespace_score_weights": {"a": {"cpu": 1}}}))}
     assert rows["namespace_score_weights.a"]["VALUE"] == {"cpu": {"min": 1.0, "max": 1.0, "default": 1.0}}
-    gpunode: Any = make_gpunode("a")
+
+
+def test_a_devices_own_limits_are_rows_of_their_own_and_0_is_a_limit() -> None:
+    gpunode = make_gpunode("a")
     assert list(limits._of_devices([gpunode])) == []
+    own = {"GPU-a-1": TenantLimits(training=0, inference=3), "GPU-gone": TenantLimits(training=1)}
+    limited = structs.replace(gpunode, spec=structs.replace(gpunode.spec, tenant_limits=own))
+    assert [(row["KEY"], row["WHERE"], row["VALUE"]) for row in limits._of_devices([gpunode, limited])] == [
+        ("training_per_device", "a:1", 0),
+        ("inference_per_device", "a:1", 3),
+        ("training_per_device", "a:GPU-gone", 1),
+    ]
 
 
 async def test_devices_of_several_nodes_are_changed_at_their_own_nodes(api: Api, cluster: Cluster) -> None:

@@ -28,6 +28,23 @@ def test_a_quota_of_its_children_alone_says_so_before_its_status_does() -> None:
     assert [row["WHO"] for row in rows(quota_list([above, below]).items)] == ["its children", "team"]
 
 
+def test_a_quota_that_its_status_gives_a_guarantee_is_of_its_children_where_it_names_nobody() -> None:
+    guarded = make_quota("dep", guaranteed={"gpus": 4}, status={"guarantee": {"gpus": 4}})
+    assert [row["WHO"] for row in rows(quota_list([guarded]).items)] == ["its children"]
+
+
+@pytest.mark.parametrize(
+    ("known", "says", "shown"),
+    [(4, 4, "4"), (2.5, 4, "2.5/4"), (6, 4, "6"), (4, None, "4")],
+)
+def test_a_guarantee_that_was_scaled_down_stands_beside_what_it_is_to_be(
+    known: float, says: float | None, shown: str
+) -> None:
+    spec = {} if says is None else {"guaranteed": {"gpus": says}}
+    (row,) = rows(quota_list([make_quota("dep", status={"guarantee": {"gpus": known}}, **spec)]).items)
+    assert row["GUARANTEED"] == shown
+
+
 def test_quotas_are_chosen_by_name_and_a_missing_one_is_an_error() -> None:
     found = quota_list([VISION, EACH])
     assert [each.name for each in choose(found, names=["vision"]).items] == ["vision"]

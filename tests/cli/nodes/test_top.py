@@ -99,6 +99,10 @@ def test_programs_get_sums_and_devices_as_numbers() -> None:
     assert table[1].endswith(",5 train (ada) [0.5]")
 
 
+def items(*given: object) -> Answer:
+    return Answer(body={"metadata": {}, "items": values_of(list(given))})
+
+
 def answer_what_judges_nodes(api: Api) -> None:
     """A user who may not list nodes, in a cluster without settings and without DRA."""
     api.answer("GET /api/v1/nodes", refusal(403, message="no nodes"))
@@ -145,6 +149,27 @@ async def test_who_sees_the_devices_is_told_that_the_pods_of_others_are_not_show
     said = capsys.readouterr().err
     assert "you may not list the pods of other namespaces" in said
     assert "you may not list nodes: whether a node is ready, cordoned or served by another driver is not shown" in said
+
+
+async def test_the_driver_that_hands_out_a_nodes_devices_is_named(api: Api, cluster: Cluster) -> None:
+    system, slices = "namespaces/dovetail-system", "GET /apis/resource.k8s.io/v1/resourceslices"
+    api.answer("GET /apis/dovetail.dev/v1beta1/gpunodes", items(*map(make_gpunode, "ab")))
+    api.answer("GET /api/v1/pods", items())
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    managed = {names.LABEL_MANAGED: "true"}
+    nodes = [{"metadata": {"name": name, "labels": managed}, "status": ready} for name in "ab"]
+    api.answer("GET /api/v1/nodes", items(*nodes))
+    api.answer(f"GET /api/v1/{system}/configmaps/dovetail-config", refusal(404))
+    api.answer(f"GET /apis/coordination.k8s.io/v1/{system}/leases/dovetail-scheduler", refusal(404))
+    api.answer(f"GET /apis/apps/v1/{system}/deployments/dovetail-scheduler", refusal(404))
+    own = {"metadata": {"name": "a-gpus"}, "spec": {"driver": "gpu.nvidia.com", "nodeName": "a"}}
+    api.answer(slices, items(own), *[items()] * 3)
+    found = await inventory.read_inventory(cluster)
+    assert [seen.query["fieldSelector"] for seen in api.of(slices)] == [
+        f"spec.driver={driver}" for driver in names.GPU_DRIVERS
+    ]
+    assert "both Dovetail and the DRA driver gpu.nvidia.com hand out the node's GPUs" in found.nodes["a"].reason
+    assert not found.nodes["b"].reason
 
 
 async def test_who_may_not_see_the_devices_is_told_that_alone(

@@ -196,6 +196,45 @@ def test_the_board_shows_a_sign_for_each_device() -> None:
     assert board.grid(tally)[0] == "node-a  ■□◧  V100"
 
 
+def test_the_first_that_wait_are_named_by_number_each_with_its_reason() -> None:
+    names = [f"w{number}" for number in range(1, 8)]
+    tally = make_tally("run", "new", *names)
+    tally.saw(make_job("run", number=8, phase="Running", reason="Started", message="runs"), at=1)
+    tally.saw(make_job("new", number=9, phase="Queued"), at=1)
+    for number, name in reversed(list(enumerate(names, start=1))):
+        tally.saw(make_job(name, number=number, phase="Queued", reason="Resources", message="Need 1 GPU"), at=1)
+    first = [f"w{number}: Resources: Need 1 GPU" for number in range(1, 6)]
+    assert board.waiting_lines(tally) == [*first, "and 2 more"]
+    for name in names[5:]:
+        tally.gone(name)
+    assert board.waiting_lines(tally) == first
+
+
+def test_a_demo_is_over_once_each_job_was_placed_or_never_can_be() -> None:
+    tally = Tally(jobs=3, nodes={})
+    for name, seen in {
+        "x": {"phase": "Running", "nodes": ["a"]},
+        "y": {"phase": "Queued", "reason": "ExceedsCapacity"},
+        "z": {"phase": "Queued", "reason": "Resources"},
+    }.items():
+        tally.submitted(name, at=0)
+        tally.saw(make_job(name, **seen), at=1)
+        assert not live_view._all_placed(tally, tally.counts())
+    tally.saw(make_job("z", phase="Succeeded", nodes=["a"]), at=2)
+    assert live_view._all_placed(tally, tally.counts())
+
+
+def test_a_demo_of_which_a_job_was_not_submitted_yet_goes_on() -> None:
+    tally = Tally(jobs=2, nodes={})
+    tally.submitted("x", at=0)
+    for name in "xy":
+        # The watch may tell of a job before the API server's answer to its submission is here.
+        tally.saw(make_job(name, phase="Running", nodes=["a"]), at=1)
+    assert not live_view._all_placed(tally, tally.counts())
+    tally.submitted("y", at=2)
+    assert live_view._all_placed(tally, tally.counts())
+
+
 def test_the_tables_at_the_end_name_jobs_and_holders() -> None:
     jobs = [
         make_job("late", number=2, phase="Running", request="0.3", devices=[("a", 1, 300)], start_time=ago(seconds=4)),
