@@ -8,6 +8,7 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.cluster.objects import ClusterObjects
+from dovetail.config.groups import NamespaceWeights
 from dovetail.config.settings import Settings
 from dovetail.decoding import decode
 from dovetail_gateway.access.visibility import Visibility
@@ -191,11 +192,21 @@ def test_no_hidden_name_is_left_in_the_renamed_cluster() -> None:
         gpunodes=(),
         pods=(),
         jobs=[job],
-        settings=Settings(namespace_policies={"canaryns": "Pack"}, namespace_time_limits={"canaryns": 60}),
+        settings=Settings(
+            namespace_policies={"canaryns": "Pack"},
+            namespace_time_limits={"canaryns": 60},
+            namespace_cpu_fallback={"canaryns": 60},
+            namespace_score_weights={"canaryns": NamespaceWeights()},
+        ),
     )
     found = other_names(job).cluster(objects)
     assert "canary" not in f"{found.jobs}{found.settings}"
     assert list(found.settings.namespace_policies) == [found.jobs[0].metadata.namespace]
+    # What the configuration says of a namespace counts for it under its word too, and its name is nowhere.
+    by_namespace = [key for key in Settings.model_fields if key.startswith("namespace_")]
+    assert {key: list(getattr(found.settings, key)) for key in by_namespace} == dict.fromkeys(
+        by_namespace, [found.jobs[0].metadata.namespace]
+    )
 
 
 def test_names_that_are_equal_stay_equal_and_what_is_seen_stays() -> None:
