@@ -388,6 +388,22 @@ async def test_a_candidate_that_is_needed_says_so_once_and_the_holder_hears_of_i
 
 
 @scenario
+async def test_a_candidate_that_is_needed_takes_the_place_of_one_that_was(leases: Leases) -> None:
+    """The holder leaves for whom kube-scheduler asks now."""
+    holder = await leases.holder()
+    keeping = asyncio.create_task(holder.keep())
+    leases.change(annotations={WANTED_BY: "gone"})
+    second = leases.candidate("two")
+    second.wanted = True
+    waiting = asyncio.create_task(second.acquire())
+    await asyncio.sleep(LOOK + 0.5)
+    assert leases.lease is not None
+    assert leases.lease.metadata.annotations == {WANTED_BY: "two"}
+    await end(keeping)
+    await end(waiting)
+
+
+@scenario
 async def test_a_note_on_the_lease_costs_the_holder_no_time(leases: Leases) -> None:
     holder = await leases.holder()
     keeping = asyncio.create_task(holder.keep())

@@ -186,6 +186,15 @@ async def test_an_object_replaced_while_nobody_watched_is_gone_and_then_new(api:
         assert (await recorder.until(3))[1:] == [("DELETED", "a", "1"), ("ADDED", "a", "8")]
 
 
+async def test_the_end_of_an_earlier_object_leaves_its_successor(api: Api, client: Client) -> None:
+    other = make_object("a", version=8, uid="another")
+    api.answer(LIST, listing(other, version=9))
+    api.answer(WATCH, Stream(chunks=[line("DELETED", A1), line("ADDED", B2)]))
+    async with following(client) as recorder:
+        assert await recorder.until(2) == [("ADDED", "a", "8"), ("ADDED", "b", "2")]
+        assert recorder.names == {"a", "b"}
+
+
 async def test_a_list_whose_continuation_expired_begins_anew(api: Api, client: Client) -> None:
     api.answer(LIST, listing(A1, version=5, token="old"), refusal(410), listing(A1, B2, version=6))
     async with following(client) as recorder:

@@ -12,6 +12,7 @@ from dovetail.api.meta import EventType
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.resource_slices import SliceWatch, list_slices
+from tests.background import eventually
 from tests.core.kube.api import Answer, Api, Stream, line, listing, refusal
 
 V1, V1BETA2, V1BETA1 = (
@@ -126,3 +127,36 @@ async def test_a_list_at_one_moment_takes_the_version_that_is_served(api: Api, c
     api.answer(V1, REFUSED)
     with pytest.raises(Forbidden):
         await list_slices(client, drivers=[DRIVER])
+
+
+OTHER = "gpu.amd.com"
+
+
+async def test_the_slices_of_each_driver_are_followed_and_all_are_listed_before_it_settles(
+    api: Api, client: Client
+) -> None:
+    released = asyncio.Event()
+    first, second = listing(make_slice("a"), version=5), listing(make_slice("b"), version=5)
+    held = Answer(body=second.body, released=released)
+    api.answer(V1, listing(version=4), first, held)
+    changes = list[tuple[str, str]]()
+    watch = SliceWatch(
+        client, drivers=[DRIVER, OTHER], on_event=lambda type_, found: changes.append((type_, found.metadata.name))
+    )
+    task = asyncio.create_task(watch.run())
+    await api.until(V1, count=3)
+    await eventually(lambda: len(changes) == 1)
+    assert not watch.settled.is_set()
+    released.set()
+    await asyncio.wait_for(watch.settled.wait(), 30)
+    assert sorted(changes) == [("ADDED", "a"), ("ADDED", "b")]
+    selectors = [seen.query.get("fieldSelector") for seen in api.of(V1)]
+    assert sorted(selectors[1:], key=str) == [f"spec.driver={OTHER}", f"spec.driver={DRIVER}"]
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_list_at_one_moment_has_the_slices_of_all_drivers(api: Api, client: Client) -> None:
+    api.answer(V1, listing(make_slice("a"), version=5), listing(make_slice("b"), version=5))
+    found = await list_slices(client, drivers=[DRIVER, OTHER])
+    assert [each.metadata.name for each in found] == ["a", "b"]

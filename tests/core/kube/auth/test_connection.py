@@ -81,6 +81,12 @@ def test_a_service_account_that_cannot_be_used_is_one_sentence(tmp_path: Path, d
         in_pod(account).read_token()
 
 
+def test_a_kubeconfig_that_a_pod_is_given_comes_before_its_service_account(tmp_path: Path) -> None:
+    """As with kubectl: who sets the variable means another cluster."""
+    path = make_kubeconfig(tmp_path / "k", name="other")
+    assert in_pod(make_service_account(tmp_path / "sa"), KUBECONFIG=str(path)).server == "https://other:6443"
+
+
 def test_a_named_context_means_a_kubeconfig_even_in_a_pod(tmp_path: Path) -> None:
     make_kubeconfig(default_kubeconfigs({"HOME": str(tmp_path)})[1], name="users")
     environ = {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.0.0.1"}

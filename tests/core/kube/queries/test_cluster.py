@@ -4,6 +4,7 @@ import pytest
 
 from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, KEY, QUEUE_CONFIGMAP
 from dovetail.kube.client import Client
+from dovetail.kube.errors import Forbidden
 from dovetail.kube.queries.cluster import read_cluster
 from tests.core.kube.api import Answer, Api, listing, make_object, refusal
 
@@ -50,3 +51,49 @@ async def test_without_readable_mixes_there_are_none(api: Api, client: Client, m
     cluster(api, mix=mix)
     found = await read_cluster(client, release_namespace="home", on_page=lambda _kind, _count: None)
     assert (found.job_mix, found.pod_mix) == (None, None)
+
+
+async def test_each_mix_is_that_of_its_own_configmap(api: Api, client: Client) -> None:
+    cluster(api, mix=refusal(404))
+    api._script[f"GET /api/v1/namespaces/home/configmaps/{QUEUE_CONFIGMAP}"].clear()
+    api.answer(f"GET /api/v1/namespaces/home/configmaps/{QUEUE_CONFIGMAP}", configmap(**{KEY: MIX}))
+    found = await read_cluster(client, release_namespace="home", on_page=lambda _kind, _count: None)
+    assert (found.job_mix is not None, found.pod_mix) == (True, None)
+
+
+FORBIDDEN = {
+    "/apis/dovetail.dev/v1beta1/gpuquotas": ("quotas", None),
+    "/apis/batch/v1/jobs": ("batch_jobs", None),
+    "/apis/resource.k8s.io/v1/resourceslices": ("slices", []),
+    "/apis/karpenter.sh/v1/nodepools": ("node_pools", []),
+}
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_what_may_not_be_read_is_left_out_or_an_error_where_the_answer_rests_on_it(
+    api: Api, client: Client, path: str
+) -> None:
+    cluster(api, mix=refusal(404))
+    api._script[f"GET {path}"].clear()
+    api.answer(f"GET {path}", *[refusal(403)] * 4)
+    reading = read_cluster(client, release_namespace="home", on_page=lambda _kind, _count: None)
+    if path not in FORBIDDEN:
+        with pytest.raises(Forbidden):
+            await reading
+        return
+    found, (name, left) = await reading, FORBIDDEN[path]
+    assert getattr(found, name) == left
+    others = [getattr(found, other) for other, _ in FORBIDDEN.values() if other != name]
+    assert all(each == [] for each in others)
+
+
+async def test_each_page_is_reported_with_its_kind(api: Api, client: Client) -> None:
+    cluster(api, mix=refusal(404))
+    api._script["GET /api/v1/pods"].clear()
+    pods = [make_object(name, version=1) for name in "abc"]
+    api.answer("GET /api/v1/pods", listing(*pods[:2], version=9, token="more"), listing(pods[2], version=9))
+    told = list[tuple[str, int]]()
+    found = await read_cluster(client, release_namespace="home", on_page=lambda kind, count: told.append((kind, count)))
+    assert [each for each in told if each[0] == "pods"] == [("pods", 2), ("pods", 1)]
+    assert {kind for kind, _ in told} == {"pods", "nodes", "gpunodes", "gpujobs", "jobs"}
+    assert len(found.pods) == 3
