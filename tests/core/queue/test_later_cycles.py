@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from dovetail.engine.score.fit_cache import FitCache
+from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.cycle import SchedulingCycle, admit
 from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
 from dovetail.queue.limits.subjects import Subject
@@ -97,3 +98,15 @@ def test_a_job_that_gets_the_room_of_others_requests_no_nodes() -> None:
     assert isinstance(verdict, Waits)
     assert evictor.orders
     assert verdict.provisioning is None
+
+
+def test_rooms_that_come_back_to_jobs_are_those_of_one_cycle() -> None:
+    ledger = make_ledger(a=2)
+    leaving = run(ledger, make_job("ends", "2", hours=1))
+    claims = tuple(claim for claim in ledger.claims_on("a"))
+    look = SchedulingCycle(ledger, sites={}, leaving=leaving)
+    look._owed = [Reservation(job=make_job("other", "2"), at_seconds=60.0, claims=claims)]
+    job = make_job("it", "2")
+    assert isinstance(look.at(job), Waits)
+    look.advance()
+    assert isinstance(look.at(job), Admitted)

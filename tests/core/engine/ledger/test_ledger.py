@@ -387,3 +387,33 @@ def test_more_rows_than_are_kept_are_read_right() -> None:
         for at in range(100):
             hold_devices(ledger, f"n{at}", 0, key=f"pod-{at}")
             assert ledger.node_row(f"n{at}").tenants[0] == 1
+
+
+def test_a_claim_that_moved_meanwhile_is_back_and_takes_nothing_where_it_was() -> None:
+    ledger = make_ledger(a=1, b=1)
+    hold_devices(ledger, "a", 0, key="x")
+    before = ledger.content()
+    claim = ledger.claim("x")
+    assert claim is not None
+    with ledger.without(["x"]):
+        ledger.commit(replace(claim, node="b", devices=(replace(claim.devices[0], uuid="b-0"),)))
+        assert ledger.content() != before
+    assert ledger.claim("x") == claim
+    assert ledger.content() == before
+
+
+def test_other_tenant_limits_count_for_all_devices_without_their_own_also_those_that_come_later() -> None:
+    ledger = make_ledger(a=1)
+    ledger.set_tenant_limits(training_per_device=7, inference_per_device=9)
+    add_node(ledger, "b", gpus=2)
+    own = replace(make_device("c", 0), training_limit=2)
+    add_node(ledger, "c", gpus=1)
+    ledger.set_devices("c", devices=[own])
+    ledger.set_tenant_limits(training_per_device=6, inference_per_device=5)
+    add_node(ledger, "d", gpus=1)
+    limits = {
+        name: (int(columns.training_limit[0, 0]), int(columns.inference_limit[0, 0]))
+        for name in "abcd"
+        if (columns := ledger.columns([name])) is not None
+    }
+    assert limits == {"a": (6, 5), "b": (6, 5), "c": (2, 5), "d": (6, 5)}

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Claim, DeviceClaim
 from dovetail.queue.backfill.reservation import Reservation, beyond, kept_now, reserve
-from dovetail.queue.model.candidates import Leaving
-from tests.core.engine.builders import make_ledger
+from dovetail.queue.backfill.residual import ResidualCapacity
+from dovetail.queue.model.candidates import Leaving, Room
+from tests.core.engine.builders import hold_devices, make_ledger
 from tests.core.queue.backfill.test_backfill import HOUR, make_job, run
 
 
@@ -88,3 +90,24 @@ def test_on_whose_end_is_counted(ends_at: float, assumed: bool, words: str, kept
     leaving = [Leaving(at_seconds=ends_at, key=end.key, job="r", assumed=assumed)]
     made = Reservation(job=make_job("x", "1"), at_seconds=60.0, claims=(replace(claim, key="x/0"),), words=words)
     assert sum(len(each.devices) for each in kept_now(made, ledger=ledger, leaving=leaving)) == kept
+
+
+def test_of_two_ends_of_one_claim_the_earlier_one_counts() -> None:
+    ledger = make_ledger(a=1)
+    hold_devices(ledger, "a", 0, key="x")
+    ends = [Leaving(at_seconds=seconds, key="x", job="x") for seconds in (300.0, 100.0, 200.0)]
+    found = reserve(make_job("it"), ledger=ledger, sites={}, leaving=ends)
+    assert found is not None
+    assert found.at_seconds == 100
+
+
+def test_what_reservations_leave_is_looked_at_again_once_a_claim_has_ended() -> None:
+    ledger = make_ledger(a=2)
+    hold_devices(ledger, "a", 0, 1, key="x")
+    kept = Reservation(job=make_job("first"), at_seconds=900.0, claims=())
+    residual, job = ResidualCapacity(ledger, sites={}), make_job("it")
+    assert isinstance(residual.room(job, kept=[kept], leaving=[]), Shortage)
+    ledger.release("x")
+    assert isinstance(residual.room(job, kept=[kept], leaving=[]), Shortage), "room only shrinks within a cycle"
+    residual.forget()
+    assert isinstance(residual.room(job, kept=[kept], leaving=[]), Room)

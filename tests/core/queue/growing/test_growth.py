@@ -24,10 +24,10 @@ from dovetail.queue.growing.growth import Growth, build_growth
 from dovetail.queue.growing.pools import GrowingPool, GrowingRules
 from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
 from dovetail.queue.limits.subjects import Subject
-from dovetail.queue.model.candidates import Candidate
+from dovetail.queue.model.candidates import Candidate, Leaving
 from dovetail.queue.model.gate import Gate
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
-from tests.core.engine.builders import make_ask, make_ledger
+from tests.core.engine.builders import hold_devices, make_ask, make_ledger
 from tests.core.engine.gang.topologies import ZONE, topology
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -346,6 +346,24 @@ def test_a_node_that_came_for_a_gang_is_kept_for_it() -> None:
     earlier = make_node("new", created=NOW - timedelta(hours=1))
     found = decide(gang, small, ledger=ledger, growth=make_growth(requests=requests, nodes=[earlier], room=3))
     assert isinstance(found["small"], Admitted), "that node was there before"
+
+
+def test_a_node_that_is_kept_for_a_gang_is_kept_from_jobs_that_heed_a_reservation_too() -> None:
+    ledger = make_ledger(old=8, new=9)
+    hold_devices(ledger, "old", *range(7), key="r")
+    site = '{"nodeSelector": {"pool": "old"}}'
+    first, gang = make_job("first", "8", site=site, waited=3000), make_job("gang", "8", workers=2, waited=900)
+    growth = make_growth(requests={"gang": make_request(ago=30)}, nodes=[make_node("new")], room=3)
+    verdicts = admit(
+        [first, make_job("before", waited=2000), gang, make_job("after")],
+        ledger=ledger,
+        sites={site: ["old"]},
+        leaving=[Leaving(at_seconds=3600.0, key="r", job="r")],
+        growth=growth,
+    )
+    found = {verdict.key: verdict for verdict in verdicts}
+    assert [key for key, verdict in found.items() if isinstance(verdict, Admitted)] == ["before"]
+    assert told(found["gang"])[0] == "Provisioning"
 
 
 def test_a_node_that_came_for_a_request_that_was_given_up_is_kept_for_no_one() -> None:
