@@ -292,7 +292,13 @@ def position_of(job: GPUJob) -> Position:
 
 def event_rows(events: Iterable[Event]) -> list[EventRow]:
     """The events, the oldest first."""
-    return [_event(each) for each in sorted(events, key=lambda each: (_time(each), each.metadata.resource_version))]
+    return [_event(each) for each in sorted(events, key=_order)]
+
+
+def _order(event: Event) -> tuple[str, int, str]:
+    """By time, then by version: versions are numbers, of which a longer one is larger."""
+    version = event.metadata.resource_version
+    return _time(event), len(version), version
 
 
 def _event(event: Event) -> EventRow:

@@ -1,11 +1,13 @@
 """The answers about jobs: their rows, their details and their events."""
 
 import msgspec
+import pytest
 
+from dovetail import names
 from dovetail.answers.jobs import event_rows, job_details, job_row, position_of
 from dovetail.api.builtin import Event
 from dovetail.api.gpujob import Dependency, DependencyStatus, QueuePlace
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import Condition, ObjectMeta
 from tests.cli.builders import ago, make_job
 
 
@@ -42,8 +44,11 @@ def test_a_job_that_no_operator_has_seen_has_the_request_of_its_spec() -> None:
 
 def test_dependencies_are_those_of_the_spec_with_the_state_that_the_operator_found() -> None:
     job = make_job("new")
-    asked = [Dependency(name="first"), Dependency(name="second", condition="Started")]
-    known = [DependencyStatus(name="second", condition="Started", state="Met")]
+    asked = [Dependency(name="first"), Dependency(name="second", condition="Started"), Dependency(name="third")]
+    known = [
+        DependencyStatus(name="third", condition="Succeeded", state="Waiting"),
+        DependencyStatus(name="second", condition="Started", state="Met"),
+    ]
     job = msgspec.structs.replace(
         job,
         spec=msgspec.structs.replace(job.spec, dependencies=asked),
@@ -52,6 +57,7 @@ def test_dependencies_are_those_of_the_spec_with_the_state_that_the_operator_fou
     assert msgspec.to_builtins(job_row(job))["dependencies"] == [
         {"name": "first", "condition": "Succeeded", "state": None},
         {"name": "second", "condition": "Started", "state": "Met"},
+        {"name": "third", "condition": "Succeeded", "state": "Waiting"},
     ]
 
 
@@ -75,6 +81,25 @@ def test_events_are_the_oldest_first_with_the_time_that_their_writer_states() ->
 def test_events_of_one_time_keep_the_order_of_their_writes() -> None:
     events = [
         Event(metadata=ObjectMeta(resource_version=version), reason=version, last_timestamp=ago(minutes=1))
-        for version in ("12", "11")
+        for version in ("100", "12", "99", "11")
     ]
-    assert [each.reason for each in event_rows(events)] == ["11", "12"]
+    assert [each.reason for each in event_rows(events)] == ["11", "12", "99", "100"]
+
+
+def test_an_event_that_came_several_times_is_of_its_last_time() -> None:
+    event = Event(
+        reason="Resources", first_timestamp=ago(hours=3), event_time=ago(hours=2), last_timestamp=ago(hours=1)
+    )
+    older = msgspec.structs.replace(event, last_timestamp=None)
+    oldest = msgspec.structs.replace(older, event_time=None)
+    assert [each.at for each in event_rows([event, older, oldest])] == [ago(hours=3), ago(hours=2), ago(hours=1)]
+
+
+@pytest.mark.parametrize(("status", "idle"), [("True", "since noon"), ("False", ""), ("Unknown", "")])
+def test_a_job_is_idle_as_long_as_its_condition_is_true(status: str, idle: str) -> None:
+    said = {"type": names.CONDITION_IDLE, "status": status, "reason": "x", "message": "since noon"}
+    conditions = msgspec.convert([said | {"lastTransitionTime": ago(hours=1)}], list[Condition])
+    job = make_job("run", number=3, phase="Running")
+    status_of = msgspec.structs.replace(job.status, conditions=conditions)
+    assert job_row(msgspec.structs.replace(job, status=status_of)).idle == idle
+    assert job_row(job).idle == ""

@@ -9,7 +9,8 @@ from dovetail.answers.job_uses import available, job_uses
 from dovetail.answers.node_rows import inventory_row, tenant_counts, totals
 from dovetail.answers.nodes import TenantCounts
 from dovetail.api.builtin import Pod
-from dovetail.api.gpunode import Assignment
+from dovetail.api.gpunode import Assignment, TenantUse
+from dovetail.api.meta import Condition
 from dovetail.pods.allocation import allocation_in, annotations_of
 from dovetail.query.nodes.overview import overview
 from tests.cli.builders import NOW, make_gpunode, make_job, make_pod
@@ -105,6 +106,28 @@ def test_mig_instances_are_summed_apart_from_gpus() -> None:
     assert [device.mig_profile for node in row.nodes for device in node.devices] == ["3g.40gb", "3g.40gb", "", ""]
     # Three of a GPU's seven compute slices, as in quotas.
     assert [use.gpus for use in job_uses(found)] == [0.428]
+
+
+def test_what_a_device_that_cannot_be_read_once_measured_counts_for_nothing() -> None:
+    failed = Condition(
+        type="Ready", status="False", reason="Driver", message="", last_transition_time="2100-01-01T00:00:00Z"
+    )
+    device = {"utilization": 0.5, "used_mib": 100, "tenants": [TenantUse(uid="uid-p5", used_mib=64)]}
+    known, gone = make_gpunode("a", **device), make_gpunode("b", **device)  # type: ignore[arg-type]
+    known = msgspec.structs.replace(
+        known, status=msgspec.structs.replace(known.status, measured_at="2100-01-01T00:00:09Z")
+    )
+    gone = msgspec.structs.replace(gone, status=msgspec.structs.replace(gone.status, conditions=[failed]))
+    pods = [job_pod(5), job_pod(5, node="b")]
+    sums = totals(take([known, gone], pods=pods, scheduler="Running", namespace="default").devices)
+    assert (sums.utilization, sums.memory_used_mib) == (0.5, 200)
+    rows = [
+        inventory_row(take([each], pods=pods, scheduler="", namespace="default")).nodes[0] for each in (known, gone)
+    ]
+    seen, unseen = (row.devices[0] for row in rows)
+    assert (seen.measured_at, seen.used_mib, seen.tenants[0].used_mib) == ("2100-01-01T00:00:09Z", 100, 64)
+    assert (unseen.measured_at, unseen.used_mib, unseen.utilization) == (None, None, None)
+    assert [each.used_mib for each in unseen.tenants] == [None] * len(unseen.tenants)
 
 
 def test_no_device_has_no_utilization() -> None:

@@ -35,6 +35,7 @@ def test_a_lagging_status_is_a_finding_only_if_it_lasts() -> None:
     assert (is_final(first), is_final(report("NotSole"))) == (False, True)
     assert confirmed(first, again=report()) == report("NotSole")
     assert confirmed(first, again=first) == first
+    assert confirmed(first, again=report("MemoryOverpromised")) == report("NotSole"), "something else is wrong by then"
 
 
 def test_one_look_proves_what_no_delay_explains() -> None:

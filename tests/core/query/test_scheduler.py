@@ -24,6 +24,12 @@ def lease(*, renewed_seconds_ago: float | None, holder: str | None = "x") -> Lea
     ("seen", "status"),
     [
         (lease(renewed_seconds_ago=3), "Running"),
+        (lease(renewed_seconds_ago=15), "Running"),
+        (lease(renewed_seconds_ago=16), "Not running (last seen 16s ago)"),
+        (
+            Lease(spec=LeaseSpec(holder_identity="x", renew_time=(NOW - timedelta(seconds=3)).isoformat())),
+            "Not running (last seen 3s ago)",
+        ),
         (lease(renewed_seconds_ago=300), "Not running (last seen 5m ago)"),
         (lease(renewed_seconds_ago=3, holder=None), "Not running (its Lease has no holder)"),
         (lease(renewed_seconds_ago=None), "Not running (its Lease has no holder)"),

@@ -417,3 +417,21 @@ def test_other_tenant_limits_count_for_all_devices_without_their_own_also_those_
         if (columns := ledger.columns([name])) is not None
     }
     assert limits == {"a": (6, 5), "b": (6, 5), "c": (2, 5), "d": (6, 5)}
+
+
+def test_of_a_node_whose_report_does_not_count_no_memory_is_a_stranger_s_and_none_can_move() -> None:
+    ledger = make_ledger(a=1)
+    device = replace(make_device("a", 0), movable=True, foreign_mib=77)
+
+    def read() -> tuple[int, bool]:
+        columns = ledger.columns(["a"])
+        return int(columns.foreign[0, 0]), bool(columns.movable[0, 0])
+
+    ledger.set_devices("a", devices=[device])
+    assert read() == (77, True)
+    ledger.distrust("a", note="it is silent")
+    assert read() == (0, False)
+    ledger.set_devices("a", devices=[device])
+    assert read() == (77, True)
+    ledger.set_devices("a", devices=[device], note="it is silent")
+    assert read() == (0, False)

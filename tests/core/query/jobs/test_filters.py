@@ -54,6 +54,8 @@ def chosen(**query: Any) -> list[int | None]:
         ({"users": {"ada", "eve"}}, [3]),
         ({"projects": parse_projects(["speech,vision"], field="project")}, [3, 5]),
         ({"since": ago(hours=1)}, [1, 3, 4, 5, 6, None]),
+        ({"since": ago(minutes=8), "completed": True}, [1]),
+        ({"since": ago(minutes=7, seconds=59), "completed": True}, []),
         ({"sort": parse_sort("-priority,jobid")}, [3, None, 4, 5, 6]),
         ({"sort": parse_sort("-TIME")}, [3, 4, 5, 6, None]),
         ({"sort": parse_sort("st,-name")}, [6, 5, None, 3, 4]),

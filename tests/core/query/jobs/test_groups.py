@@ -54,6 +54,12 @@ def test_jobs_are_cancelled_in_turn_because_of_one_that_they_wait_for(
     assert falling(JOBS, cancelled=cancelled) == found
 
 
+def test_a_held_job_is_cancelled_too_and_one_that_is_being_cancelled_is_not_named_again() -> None:
+    held = waiting("held", "load", phase="Held")
+    going = waiting("going", "load", cancel=True)
+    assert falling([JOBS[0], held, going], cancelled={"load"}) == {"held": "load"}
+
+
 def test_jobs_that_keep_waiting_or_have_another_choice_or_run_are_not_cancelled() -> None:
     patient = waiting("patient", "load", on_dependency_failure="Wait")
     either = waiting("either", "load", "other", dependency_policy="Any")

@@ -31,6 +31,13 @@ def test_a_job_whose_object_exists_is_not_listed_twice() -> None:
     assert [(job.metadata.name, job.status.phase) for job in found] == [("job-1", "Succeeded"), ("job-2", "Running")]
 
 
+def test_an_earlier_job_of_a_name_is_listed_beside_the_one_that_exists() -> None:
+    there = make_job("job-1", number=2, phase="Running")
+    there = msgspec.structs.replace(there, metadata=ObjectMeta(name="job-1", namespace="default", uid="uid-later"))
+    found = joined([there], records=[record(1)])
+    assert [(job.metadata.uid, job.status.phase) for job in found] == [("uid-1", "Succeeded"), ("uid-later", "Running")]
+
+
 def test_a_record_is_a_row_like_the_job_that_it_was() -> None:
     job = as_job(record(project="vision"))
     row = job_row(job)

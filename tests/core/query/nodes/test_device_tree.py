@@ -98,6 +98,10 @@ def test_a_silent_node_says_why_and_shows_no_old_devices() -> None:
             id="of the boot before",
         ),
         pytest.param(node(boot="1"), {"observed_at": "2026-11-01T11:59:00Z", "boot_id": "1"}, "", id="of this boot"),
+        pytest.param(node(boot="1"), {"observed_at": "2026-11-01T11:59:00Z"}, "", id="of an agent that knows no boot"),
+        pytest.param(
+            node(), {"observed_at": "2026-11-01T11:59:00Z", "boot_id": "1"}, "", id="of a node that names none"
+        ),
         pytest.param(node(labels={}), None, "", id="a node without GPUs"),
         pytest.param(
             node(labels={}, **{"nvidia.com/gpu": "4"}), None, "its agent has not reported its devices", id="of a plugin"
