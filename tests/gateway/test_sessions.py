@@ -212,11 +212,13 @@ async def test_behind_tls_the_cookie_is_of_one_host_alone(face: Face) -> None:
         ({"Sec-Fetch-Site": "cross-site", CONSOLE_HEADER: "1"}, "does not come from a page of this gateway"),
         ({"Sec-Fetch-Site": "same-site", CONSOLE_HEADER: "1"}, "does not come from a page of this gateway"),
         ({"Origin": "http://evil.example", CONSOLE_HEADER: "1"}, "does not come from a page of this gateway"),
+        ({"Origin": "http://127.0.0.1:1", CONSOLE_HEADER: "1"}, "does not come from a page of this gateway"),
+        ({"Origin": "http://127.0.0.1", CONSOLE_HEADER: "1"}, "does not come from a page of this gateway"),
         ({CONSOLE_HEADER: "1"}, "does not come from a page of this gateway"),
         ({"Sec-Fetch-Site": "none", CONSOLE_HEADER: "1"}, "does not come from a page of this gateway"),
         ({"Sec-Fetch-Site": "same-origin"}, f"needs the header {CONSOLE_HEADER}"),
     ],
-    ids=["another site", "a sibling", "a foreign origin", "no page", "typed", "no header"],
+    ids=["another site", "a sibling", "a foreign origin", "another port", "no port", "no page", "typed", "no header"],
 )
 async def test_what_another_site_sends_changes_nothing(face: Face, headers: dict[str, str], words: str) -> None:
     sent = {**headers, **await cookie_of(face, token="red-token")}

@@ -544,7 +544,8 @@ async def test_an_allocation_that_ends_otherwise_is_refused_without_a_wait(
         name = await _reserved(api)
         job = api.objects["gpujobs"][f"red/{name}"]
         # A worker runs before the operator has written which devices it has.
-        for each in ({"phase": "Queued", "reason": "Resources"}, {"phase": "Running"}, status):
+        placed = {"phase": "Starting", "devices": [held("a", 0)]}
+        for each in ({"phase": "Queued", "reason": "Resources"}, {"phase": "Running"}, placed, status):
             job["status"] = each
             api.put("gpujobs", job)
         found = await asking

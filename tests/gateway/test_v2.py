@@ -4,22 +4,25 @@ import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from types import SimpleNamespace
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from dovetail.answers.inventory import take
+from dovetail.answers.questions import DryRun
 from dovetail.api.builtin import Node
 from dovetail.api.gpujob import GPUJob, Phase
 from dovetail.api.gpunode import GPUNode
 from dovetail.config.errors import ConfigError
 from dovetail.decoding import decode
 from dovetail.gpu.device_indexes import NodeDevice
+from dovetail_gateway.access.callers import ANONYMOUS
 from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.app import Options
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.v2.devices import Devices, devices_of
-from dovetail_gateway.v2.tasks import task_of
+from dovetail_gateway.v2.tasks import Tasks, task_of
 from dovetail_gateway.v2.templates import TemplateFile, Templates
 from tests.extender.builders import make_gpunode, make_node
 from tests.gateway.api_server import EDIT, GatewayApiServer
@@ -735,3 +738,39 @@ async def test_a_device_may_be_named_by_its_node(two: GatewayApiServer, red: Fac
         found = await train(red, device=device)
         job = two.objects["gpujobs"][f"red/{found.json['task_id']}"]
         assert (job["spec"]["resources"]["device"], found.json["device"]) == (place, number)
+
+
+@pytest.mark.parametrize("outcome", get_args(get_type_hints(DryRun)["outcome"]))
+async def test_a_task_is_refused_before_it_starts_only_where_no_wait_would_help(outcome: Any) -> None:
+    said = DryRun(
+        outcome=outcome,
+        reason="",
+        message="as the queue says",
+        nodes=None,
+        position=None,
+        start=None,
+        preemption=None,
+        cpu_in_seconds=None,
+        array=False,
+        limits_counted=True,
+    )
+
+    async def answered(value: Any) -> Any:
+        return value
+
+    tasks = Tasks(
+        cache=SimpleNamespace(seen_by=lambda *_, **__: answered(None)),  # type: ignore[arg-type]
+        clients=None,  # type: ignore[arg-type]
+        reviews=SimpleNamespace(who=lambda _: answered(None)),  # type: ignore[arg-type]
+        answers=SimpleNamespace(dry_run=lambda *_, **__: answered(said)),  # type: ignore[arg-type]
+        templates=TemplateFile(),
+        namespace="red",
+        wait_seconds=1.0,
+    )
+    checking = tasks._check({"gpu": 1}, caller=ANONYMOUS)
+    if outcome not in {"Never", "Invalid"}:
+        await checking
+        return
+    with pytest.raises(RequestFailedError, match="as the queue says") as refused:
+        await checking
+    assert (refused.value.status, refused.value.reason) == (409, "Invalid")

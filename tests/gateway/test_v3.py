@@ -9,6 +9,7 @@ import pytest
 from dovetail import names
 from dovetail.api.builtin import Node
 from dovetail.decoding import convert
+from dovetail_gateway.routing.numbers import whole
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.v3.images import with_images
 from tests.extender.builders import make_gpunode
@@ -441,3 +442,26 @@ async def test_a_tag_is_known_in_its_weak_and_its_strong_form(face: Face, known:
     sent = {"If-None-Match": known.format(tag=tag, strong=tag.removeprefix("W/"))}
     assert (await face.get("/api/v3/jobs", token="red-token", headers=sent)).status == 304
     assert (await face.get("/api/v3/jobs/red/none", token="red-token", headers=sent)).status == 404
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (2.0, 2),
+        (0.5, 0.5),
+        (True, True),
+        ("2.0", "2.0"),
+        (None, None),
+        ([1.0, [2.0, {"a": 3.0}]], [1, [2, {"a": 3}]]),
+        ({"a": {"b": [0.0, -1.0]}}, {"a": {"b": [0, -1]}}),
+    ],
+)
+def test_a_whole_number_is_read_as_one_wherever_it_is(written: Any, read: Any) -> None:
+    assert json.dumps(whole(written)) == json.dumps(read)
+
+
+async def test_a_dry_run_waits_for_nothing_to_be_shown(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail_gateway.v3.jobs._SHOWN_SECONDS", 3600)
+    async with asyncio.timeout(20):
+        made = await face.ask("POST", "/api/v3/jobs?dryRun=true", token="red-token", json={**NEW, "name": "new"})
+    assert made.status == 201
