@@ -78,6 +78,28 @@ def _is_like(store: Any, objects: dict[str, Any]) -> bool:
     return found.items() <= wanted.items() and all("broken" in key for key in wanted.keys() - found.keys())
 
 
+def busy(made: Gateway) -> dict[str, Any]:
+    """What a gateway still does or holds for callers; empty once all of them have left."""
+    answers, reviews = made.answers, made.reviews
+    found = {
+        "streams": int(made.metrics.streams._value.get()),
+        "answers": (len(answers._queue), len(answers._pacing._running)),
+        "reviews": (len(reviews._queue), len(reviews._calls)),
+        "identities": (len(reviews.identities._queue), len(reviews.identities._calls)),
+        "waiters": list(made.cache._waiting),
+    }
+    return {name: value for name, value in found.items() if value not in (0, (0, 0), [])}
+
+
+async def until_idle(made: Gateway) -> None:
+    """Return once nothing is held for a caller: a slot that is not given back makes others wait for ever."""
+    for _ in range(4000):
+        if not busy(made):
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"left by callers who are gone: {busy(made)}")
+
+
 @asynccontextmanager
 async def serving(
     api: GatewayApiServer,
@@ -108,10 +130,12 @@ async def serving(
         )
         async with listening as port, aiohttp.ClientSession() as session:
             face = Face(running, session, f"http://127.0.0.1:{port}")
-            if synced:
-                await face.until_synced()
             try:
+                if synced:
+                    await face.until_synced()
                 yield face
+                await session.close()
+                await until_idle(running)
             finally:
                 following.cancel()
                 with suppress(asyncio.CancelledError):
