@@ -184,6 +184,15 @@ async def test_one_namespace_on_request_shows_that_rights_come_from_elsewhere(
     assert (await reviews.visibility(fay, likely=(), others=MANY)).namespaces == set(MANY[150:])
 
 
+async def test_what_was_allowed_once_is_asked_about_whatever_rolebindings_say(
+    api: GatewayApiServer, reviews: Reviews
+) -> None:
+    api.users["far-token"] = User("fay", dict.fromkeys(MANY[150:], EDIT))
+    fay = caller("far-token")
+    assert (await reviews.visibility(fay, likely=["ns-199"], others=MANY)).namespaces == {"ns-199"}
+    assert (await reviews.visibility(fay, likely=["ns-0"], others=MANY)).namespaces == set(MANY[150:])
+
+
 async def test_an_answer_counts_for_its_time(api: GatewayApiServer, reviews: Reviews, clock: Clock) -> None:
     for now in (0.0, ALLOWED_SECONDS * 0.8, ALLOWED_SECONDS * 1.01):
         clock.now = now
