@@ -292,3 +292,25 @@ def test_the_uid_of_a_review_stands_before_all_that_a_user_wrote(text: bytes, ui
 def test_a_sentence_of_an_answer_has_a_bound(length: int, said: int) -> None:
     response = json.loads(denied("u-1", message="x" * length))["response"]
     assert (len(response["status"]["message"]), response["status"]["code"]) == (said, 400)
+
+
+async def test_a_body_counts_as_held_until_its_answer_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise clients that read no answers would cost more memory than those that send."""
+    held, seen = list[bool](), list[bool]()
+
+    class Bodies:
+        @asynccontextmanager
+        async def read(self, _http: Any) -> AsyncIterator[bytearray]:
+            held.append(True)
+            yield bytearray(json.dumps(make_review()).encode())
+            held.clear()
+
+    async def send(response: Any, *, to: Any) -> Any:
+        seen.append(bool(held))
+        return response
+
+    monkeypatch.setattr("dovetail_webhook.app._sent", send)
+    made = desk(Metrics())
+    made._bodies = Bodies()  # type: ignore[assignment]
+    await made.review(SimpleNamespace(), reviewer=REVIEWER)  # type: ignore[arg-type]
+    assert (seen, held) == ([True], [])

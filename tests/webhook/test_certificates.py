@@ -225,3 +225,14 @@ def test_a_key_of_another_certificate_is_no_pair() -> None:
     ):
         with pytest.raises(PairError):
             facts_of(broken)
+
+
+async def test_metrics_are_those_of_the_certificate_that_was_just_made(installed: Scene) -> None:
+    """An alert on a certificate that was not renewed ends with its renewal."""
+    installed.clock.now += RENEWED_AFTER
+    metrics = Metrics()
+    await reconcile(installed, metrics=metrics)
+    labels = {"secret": LEAF}
+    expiry = metrics.registry.get_sample_value("dovetail_certificate_expiry_timestamp_seconds", labels)
+    writes = metrics.registry.get_sample_value("dovetail_certificate_writes_total", labels)
+    assert (expiry, writes) == ((installed.clock.now + LIFETIME).timestamp(), 1)

@@ -25,7 +25,14 @@ from dovetail_certificates.metrics import Metrics
 from dovetail_certificates.mutual import CA_OVERLAP, plan_authorities
 from dovetail_certificates.pairs import LIFETIME, Authority, PairError, authorities_in, make_authority, sign
 from dovetail_certificates.secret_store import ForeignSecretError
-from dovetail_certificates.signing import CA_LIFETIME, CLIENT_LIFETIME, Authorities, Side, plan_pair
+from dovetail_certificates.signing import (
+    CA_LIFETIME,
+    CLIENT_LIFETIME,
+    Authorities,
+    Side,
+    pair_facts,
+    plan_pair,
+)
 from tests.background import eventually, running
 from tests.loopback import client_of
 
@@ -386,3 +393,16 @@ def test_of_a_bundle_our_cas_count_that_have_not_ended_the_newest_first(at: date
     stranger = sign(["x"], authority=make_authority(now=START, lifetime=CA_LIFETIME), now=START).certificate
     bundle = made[0] + stranger + made[1]
     assert authorities_in(bundle, now=at) == [made[each] for each in ours]
+
+
+@pytest.mark.parametrize("signer", ["current", "next", "previous", "another"])
+def test_a_certificate_of_each_ca_that_is_trusted_stays(signer: str) -> None:
+    """Its CA may have signed it before another one took its place, or after."""
+    cas = {"current": OLD, "next": YOUNG, "previous": LATER, "another": make_authority(now=START, lifetime=CA_LIFETIME)}
+    authorities = Authorities(current=OLD, next=YOUNG, previous=LATER.certificate)
+    pair = sign(ATTACHED.names, authority=cas[signer], now=START)
+    found = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authorities.trusted()}
+    kept, reason = plan_pair(found, authorities=authorities, side=Side.server(ATTACHED.names), now=START)
+    assert (kept == found, reason == "") == (signer != "another",) * 2
+    facts = pair_facts(found, authorities=authorities, now=START)
+    assert (facts is None) == (signer == "another")

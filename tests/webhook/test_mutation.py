@@ -479,3 +479,22 @@ def test_a_request_of_one_container_is_not_dropped_beside_a_plugin_s_devices(res
     assert str(refused.value).startswith(
         f'dovetail.dev/gpu.main "1": a pod\'s GPUs are of one kind, and its containers ask {resource}'
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "removed"),
+    [
+        ({names.ALLOCATION: "{}"}, {names.ALLOCATION, f"{names.CDI_CONTAINER}main"}),
+        ({names.TERM: "7"}, {names.TERM}),
+        ({}, set()),
+    ],
+)
+def test_devices_of_a_toolkit_are_a_copy_s_only_beside_an_allocation(
+    written: dict[str, str], removed: set[str]
+) -> None:
+    """Without one they are the user's own words, which the policies judge."""
+    pod = make_pod()
+    pod["metadata"]["annotations"] = {**written, f"{names.CDI_CONTAINER}main": "nvidia.com/gpu=0", "mine": "x"}
+    steps = mutation.patch_of_copy(pod)
+    assert {step["path"].rpartition("/")[2].replace("~1", "/").replace("~0", "~") for step in steps} == removed
+    assert {step["op"] for step in steps} <= {"remove"}
