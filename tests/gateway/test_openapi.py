@@ -60,3 +60,10 @@ async def test_the_page_and_its_files_need_no_token_and_are_asked_for_again(face
 async def test_a_person_is_led_to_the_page(face: Face) -> None:
     found = await face.get("/api/docs")
     assert (found.status, found.headers["Location"]) == (302, "/api/docs/docs.html")
+
+
+def test_a_field_is_required_where_each_answer_has_it_and_optional_in_a_request() -> None:
+    schemas = document()["components"]["schemas"]
+    assert schemas["Enforcement"]["required"] == list(schemas["Enforcement"]["properties"])
+    assert schemas["QuotaGuarantee"]["required"][-2:] == ["memory", "wouldGive"]
+    assert schemas["NewJob"]["required"] == ["namespace", "spec"], "a request may leave out what has a default"

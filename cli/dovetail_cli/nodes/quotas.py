@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace as with_fields
 
-from dovetail.answers.quotas import QuotaGuarantee, QuotaList, QuotaMemory, QuotaRow, QuotaUse
-from dovetail.api.gpuquota import GPUQuota
+from dovetail.answers.quotas import QuotaList, QuotaRow
+from dovetail.api.gpuquota import GPUQuota, QuotaGuarantee, QuotaMemoryGuarantee, QuotaUse
 from dovetail.api.resources import GPUQUOTAS
 from dovetail.query.errors import NotFoundError
 from dovetail.query.quotas import quota_list
@@ -25,7 +25,7 @@ MEMORY_COLUMN: Final = "MEMORY_GIB"
 MEMORY_COLUMNS: Final = ("GIB_GUARANTEED", "GIB_USED", "GIB_LENT", "GIB_BORROWED", "GIB_WAITING")
 _HOUR_SECONDS: Final = 3600
 _GIB_MIB: Final = 1024
-_NO_USE: Final = QuotaUse(who="", gpus=0, memory_mib=0, running_jobs=0, queued_jobs=0, gpu_seconds=0)
+_NO_USE: Final = QuotaUse(who="")
 
 
 def show(names: Collection[str], *, form: str, kubeconfig: str | None, context: str | None) -> str:
@@ -149,7 +149,7 @@ def _of_tree(quota: QuotaRow) -> dict[str, str]:
     }
 
 
-def _of_memory(known: QuotaMemory | None) -> dict[str, str]:
+def _of_memory(known: QuotaMemoryGuarantee | None) -> dict[str, str]:
     if known is None:
         return dict.fromkeys(MEMORY_COLUMNS, "-")
     amounts = (known.guaranteed_mib, known.used_mib, known.lent_mib, known.borrowed_mib, known.waiting_mib)

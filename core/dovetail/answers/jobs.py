@@ -10,7 +10,6 @@ from msgspec import Meta
 
 from dovetail import names
 from dovetail.answers import Row
-from dovetail.answers.notebook import view
 from dovetail.answers.owners import project_of, user_of
 from dovetail.api.builtin import Event
 from dovetail.api.conversion import values_of
@@ -25,6 +24,7 @@ from dovetail.api.gpujob import (
 )
 from dovetail.api.historyquery import JobRecord
 from dovetail.api.meta import find_condition
+from dovetail.formats.notebook import view
 from dovetail.formats.timestamps import after, moment, timestamp
 from dovetail.jobs.display_name import display_name
 

@@ -4,8 +4,8 @@ from typing import Literal
 
 from dovetail.answers import Row
 from dovetail.answers.jobs import DeviceShare, JobReference
-from dovetail.answers.notebook import view
 from dovetail.api.gpujob import Mode, Policy
+from dovetail.formats.notebook import view
 
 # How far the subject of an explanation is.
 State = Literal["asked", "waiting", "placed", "ended", "held", "invalid", "not ours"]
@@ -92,22 +92,25 @@ class ExplainedNode(Row, frozen=True, kw_only=True):
 
     node: str
     fits: bool
-    reason: str
-    message: str
-    text: str
-    score: float | None
-    terms: dict[str, float]
-    devices: list[DeviceShare]
-    note: str
+    reason: str = ""
+    message: str = ""
+    text: str = ""
+    score: float | None = None
+    terms: dict[str, float] = {}
+    devices: list[DeviceShare] = []
+    note: str = ""
 
 
 class ExplainedChange(Row, frozen=True, kw_only=True):
-    """A change that would make the job fit."""
+    """A change that would make the job fit.
+
+    `node` is where the change happens, `request` what to request instead, if that is the change.
+    """
 
     kind: str
     text: str
-    node: str
-    request: str
+    node: str = ""
+    request: str = ""
 
 
 class ExplainedCause(Row, frozen=True, kw_only=True):

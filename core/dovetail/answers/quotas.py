@@ -1,31 +1,8 @@
 """Quotas: limits and guarantees, who uses how much of them, who would give back what one is owed. Types only."""
 
 from dovetail.answers import Row
-from dovetail.api.gpuquota import Per, PreemptionPolicy
-
-
-class QuotaUse(Row, frozen=True, kw_only=True):
-    """What a namespace or user uses of a quota; `who` is empty if the quota counts all of them together.
-
-    `gpuSeconds` is the recent use that fair share compares, in GPUs times seconds.
-    """
-
-    who: str
-    gpus: float
-    memory_mib: int
-    running_jobs: int
-    queued_jobs: int
-    gpu_seconds: float
-
-
-class QuotaMemory(Row, frozen=True, kw_only=True):
-    """What a quota guarantees, lends and borrows of device memory, in MiB."""
-
-    guaranteed_mib: int
-    used_mib: int
-    lent_mib: int
-    borrowed_mib: int
-    waiting_mib: int
+from dovetail.api import gpuquota
+from dovetail.api.gpuquota import AdvanceReservation, Per, PreemptionPolicy, QuotaUse
 
 
 class QuotaBorrower(Row, frozen=True, kw_only=True):
@@ -35,20 +12,13 @@ class QuotaBorrower(Row, frozen=True, kw_only=True):
     gpus: float
 
 
-class QuotaGuarantee(Row, frozen=True, kw_only=True):
+class QuotaGuarantee(gpuquota.QuotaGuarantee, frozen=True, kw_only=True):
     """What a quota and those below it are guaranteed, use, lend and borrow now, in GPUs.
 
-    `waiting` is what its waiting jobs request within the guarantee. `memory` is null where no quota names memory.
     `wouldGive` names, while jobs wait within the guarantee, the quotas that would be asked for it: those that you may
     see.
     """
 
-    gpus: float
-    used: float
-    lent: float
-    borrowed: float
-    waiting: float
-    memory: QuotaMemory | None
     would_give: list[QuotaBorrower]
 
 
@@ -57,16 +27,6 @@ class QuotaProblem(Row, frozen=True, kw_only=True):
 
     reason: str
     message: str
-
-
-class QuotaReservation(Row, frozen=True, kw_only=True):
-    """GPUs that are the quota's between two times; `pool` is null for any pool."""
-
-    name: str
-    start_time: str
-    end_time: str
-    gpus: int
-    pool: str | None
 
 
 class QuotaRow(Row, frozen=True, kw_only=True):
@@ -93,7 +53,7 @@ class QuotaRow(Row, frozen=True, kw_only=True):
     pools: list[str]
     max_priority: int | None
     preemption_policy: PreemptionPolicy
-    advance_reservations: list[QuotaReservation]
+    advance_reservations: list[AdvanceReservation]
     gpus: float
     memory_mib: int
     running_jobs: int

@@ -23,7 +23,7 @@ Moment = Annotated[Timestamp, Meta(pattern=TIME)]
 DeviceMemory = Annotated[str, Meta(pattern=DEVICE_MEMORY, max_length=12)]
 
 
-class AdvanceReservation(Described, frozen=True, kw_only=True):
+class AdvanceReservation(Described, frozen=True, kw_only=True, omit_defaults=False):
     """GPUs that are kept for a period for those whom the quota names."""
 
     name: Annotated[Label, Meta(description="Name of the advance reservation, for messages.")]
@@ -179,7 +179,7 @@ class QuotaUse(Described, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class QuotaMemoryGuarantee(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """The same of device memory, in MiB."""
+    """A quota's guarantee of device memory: what holds now, what of it is lent, and who borrows, in MiB."""
 
     guaranteed_mib: Annotated[int, Meta(description="MiB that are guaranteed now.", ge=0)] = 0
     used_mib: Annotated[int, Meta(description="MiB in use by it and by all quotas below it.", ge=0)] = 0

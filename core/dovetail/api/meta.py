@@ -1,9 +1,11 @@
 """What every API object shares: metadata and conditions, as apimachinery's metav1 has them."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
+
+from dovetail.formats.notebook import view
 
 # What a watch reports of an object.
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -17,7 +19,24 @@ def wire_name(name: str) -> str:
     return first + "".join(_SPELT.get(word, word.capitalize()) for word in rest)
 
 
-class Described(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name, omit_defaults=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A value whose fields are attributes and keys: `job.started_at` and `job["started_at"]`.
+
+    A notebook shows it as a table.
+    """
+
+    def __getitem__(self, field: str) -> Any:
+        """The field by its name. Raises `KeyError`."""
+        if field not in self.__struct_fields__:
+            raise KeyError(field)
+        return getattr(self, field)
+
+    def _repr_html_(self) -> str:
+        fields = msgspec.structs.asdict(self)
+        return view(type(self).__name__, rows=((name, str(value)) for name, value in fields.items()))
+
+
+class Described(Record, frozen=True, kw_only=True, rename=wire_name, omit_defaults=True):
     """The common shape: frozen, camelCase on the wire, unknown fields dropped, defaults left out when written."""
 
 

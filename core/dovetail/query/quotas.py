@@ -10,11 +10,8 @@ from dovetail.answers.quotas import (
     QuotaBorrower,
     QuotaGuarantee,
     QuotaList,
-    QuotaMemory,
     QuotaProblem,
-    QuotaReservation,
     QuotaRow,
-    QuotaUse,
 )
 from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.api.gpujob import GPUJob
@@ -87,12 +84,7 @@ def _row(quota: GPUQuota, *, reader: Reader, users: frozenset[str], projects: fr
         pools=spec.pools,
         max_priority=spec.max_priority,
         preemption_policy=spec.preemption_policy,
-        advance_reservations=[
-            QuotaReservation(
-                name=each.name, start_time=each.start_time, end_time=each.end_time, gpus=each.gpus, pool=each.pool
-            )
-            for each in spec.advance_reservations
-        ],
+        advance_reservations=spec.advance_reservations,
         gpus=status.gpus,
         memory_mib=status.memory_mib,
         running_jobs=status.running_jobs,
@@ -101,25 +93,14 @@ def _row(quota: GPUQuota, *, reader: Reader, users: frozenset[str], projects: fr
         users=shown,
         other_namespaces=len(spec.namespaces) - len(namespaces),
         other_users=len(spec.users) - len(shown),
-        uses=[QuotaUse(**msgspec.structs.asdict(use)) for use in status.uses if names(use.who)],
+        uses=[use for use in status.uses if names(use.who)],
         as_of=status.as_of,
     )
 
 
 def _guarantee(quota: GPUQuota) -> QuotaGuarantee | None:
     known = quota.status.guarantee
-    if known is None:
-        return None
-    memory = known.memory
-    return QuotaGuarantee(
-        gpus=known.gpus,
-        used=known.used,
-        lent=known.lent,
-        borrowed=known.borrowed,
-        waiting=known.waiting,
-        memory=None if memory is None else QuotaMemory(**msgspec.structs.asdict(memory)),
-        would_give=[],
-    )
+    return None if known is None else QuotaGuarantee(**msgspec.structs.asdict(known), would_give=[])
 
 
 def _with_borrowers(row: QuotaRow, *, quotas: Mapping[str, GPUQuota], seen: Collection[str]) -> QuotaRow:

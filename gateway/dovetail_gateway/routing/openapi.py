@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import cleandoc
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -46,6 +46,11 @@ def document(routes: Sequence[Route], *, title: str, version: str, types: Sequen
     wanted = list(dict.fromkeys([*_types(routes), *types]))
     schemas, components = msgspec.json.schema_components(wanted, ref_template=_TEMPLATE)
     by_type = dict(zip(map(_key, wanted), schemas, strict=True))
+    for kind in _structs(_answered(routes)) - _structs(each.body_type for each in routes):
+        if not kind.__struct_config__.omit_defaults:
+            # Every field is there, also one that has a default for those who build the value.
+            schema = components.get(kind.__name__) or components[f"{kind.__module__}.{kind.__qualname__}"]
+            schema["required"] = list(schema["properties"])
     paths: dict[str, Any] = {}
     for each in routes:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, by_type=by_type)
@@ -71,7 +76,24 @@ def _types(routes: Iterable[Route]) -> Iterable[Any]:
         yield each.errors.as_type
         if each.body_type is not None:
             yield each.body_type
-        yield from (kind for kind in each.answers.values() if kind is not None)
+        yield from _answered([each])
+
+
+def _answered(routes: Iterable[Route]) -> Iterable[Any]:
+    return (kind for each in routes for kind in each.answers.values() if kind is not None)
+
+
+def _structs(kinds: Iterable[Any]) -> set[type[msgspec.Struct]]:
+    """All structs that values of these types consist of."""
+    found: set[type[msgspec.Struct]] = set()
+    left = list(kinds)
+    while left:
+        kind = left.pop()
+        left += get_args(kind)
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind not in found:
+            found.add(kind)
+            left += [field.type for field in msgspec.structs.fields(kind)]
+    return found
 
 
 def _key(kind: Any) -> Any:

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from dovetail.answers.explain.answer import Change
 from dovetail.answers.explain.question import Holder, Question
 from dovetail.answers.explain.remedies import changes
+from dovetail.answers.questions import ExplainedChange
 from dovetail.api.builtin import Node
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
@@ -64,6 +64,6 @@ def kinds(question: Question) -> list[str]:
     return [change.kind for change in changes(question)]
 
 
-def the_one(question: Question, kind: str) -> Change:
+def the_one(question: Question, kind: str) -> ExplainedChange:
     (found,) = [change for change in changes(question) if change.kind == kind]
     return found

@@ -5,9 +5,9 @@ from typing import Final
 
 import numpy as np
 
-from dovetail.answers.explain.answer import Change
 from dovetail.answers.explain.question import KEY, Holder, Question
 from dovetail.answers.explain.what_if import Trial, nearest, needed
+from dovetail.answers.questions import ExplainedChange
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.refusals import UNRESOLVABLE
@@ -18,12 +18,12 @@ TOLD: Final = 3
 _FAR: Final = 1 << 20
 
 
-def departures(question: Question) -> list[Change]:
+def departures(question: Question) -> list[ExplainedChange]:
     """The nodes where the fewest jobs would have to end, and which jobs."""
     if question.ask.gpu is None:
         return []
     ledger = question.view.ledger.copy()
-    found: list[tuple[tuple[int, str, str], Change]] = []
+    found: list[tuple[tuple[int, str, str], ExplainedChange]] = []
     for node in _candidates(question):
         holders = _smallest(question, trial=Trial(question, ledger=ledger, node=node))
         if holders:
@@ -84,10 +84,10 @@ def _holder(question: Question, *, claim: Claim) -> Holder:
     return question.holders.get(claim.key) or Holder(name=f"pod {claim.key}")
 
 
-def _change(holders: Sequence[Holder], *, node: str) -> Change:
+def _change(holders: Sequence[Holder], *, node: str) -> ExplainedChange:
     names = ", ".join(holder.name for holder in holders[:4])
     more = f" and {len(holders) - 4} more" if len(holders) > 4 else ""
     ends = max(holder.ends_by for holder in holders) if all(holder.ends_by for holder in holders) else ""
     verb = "ends" if len(holders) == 1 else "end"
     by = f", at the latest {ends}" if ends else ""
-    return Change(kind="Departure", node=node, text=f"frees on {node} when {names}{more} {verb}{by}")
+    return ExplainedChange(kind="Departure", node=node, text=f"frees on {node} when {names}{more} {verb}{by}")

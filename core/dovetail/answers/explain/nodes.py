@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dovetail.answers.explain.answer import Answer, NodeAnswer
+from dovetail.answers.explain.answer import Answer
 from dovetail.answers.explain.question import KEY, Question
 from dovetail.answers.explain.remedies import changes
 from dovetail.answers.jobs import DeviceShare
+from dovetail.answers.questions import ExplainedNode
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.filter.messages import need
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
-from dovetail.engine.model.claims import DeviceClaim
 from dovetail.engine.model.refusals import UNRESOLVABLE
 from dovetail.engine.score.score import relative, terms, weigh
 from dovetail.pods.node_affinity import Exclusion, ExclusionKind
@@ -60,12 +60,12 @@ def shortage_of(question: Question) -> Shortage | None:
     )
 
 
-def devices_text(devices: Sequence[DeviceClaim] | Sequence[DeviceShare]) -> str:
+def devices_text(devices: Sequence[DeviceShare]) -> str:
     """`GPU 0,1`, or nothing for a pod without devices."""
     return f"GPU {','.join(str(device.index) for device in devices)}" if devices else ""
 
 
-def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
+def _judged(question: Question) -> tuple[list[ExplainedNode], list[ExplainedNode]]:
     """The nodes that the pods may use: those that fit and those that do not, in order."""
     judged = Judgement(question.view.ledger, ask=question.ask, nodes=question.nodes, key=KEY)
     rows = [row for row, fits in enumerate(judged.fits.tolist()) if fits]
@@ -79,19 +79,30 @@ def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
         return question.term.device_values(free, key=KEY)
 
     fitting = [
-        NodeAnswer(
+        ExplainedNode(
             node=question.nodes[row],
+            fits=True,
             score=scores[at],
             terms={name: column[at] for name, column in columns.items()},
-            devices=judged.devices(row, values=values),
+            devices=[
+                DeviceShare(
+                    node=question.nodes[row],
+                    index=each.index,
+                    uuid=each.uuid,
+                    share_milli=each.share_milli,
+                    memory_mib=each.memory_mib,
+                )
+                for each in judged.devices(row, values=values)
+            ],
             note=question.view.ledger.unmeasured_reason(question.nodes[row]),
         )
         for at, row in enumerate(rows)
     ]
     refusals = ((name, judged.refusal(row)) for row, name in enumerate(question.nodes))
     refusing = [
-        NodeAnswer(
+        ExplainedNode(
             node=name,
+            fits=False,
             reason=found.kind,
             message=found.message.removeprefix(f"{name}: "),
             text=found.text,
@@ -104,9 +115,9 @@ def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
     return sorted(fitting, key=lambda node: (-(node.score or 0.0), node.node)), by_hope
 
 
-def _excluded(question: Question) -> list[NodeAnswer]:
+def _excluded(question: Question) -> list[ExplainedNode]:
     return [
-        NodeAnswer(node=name, reason=found.kind, message=_reason_text(found), text=_reason_text(found))
+        ExplainedNode(node=name, fits=False, reason=found.kind, message=_reason_text(found), text=_reason_text(found))
         for name, found in question.exclusions.items()
     ]
 
@@ -115,7 +126,7 @@ def _reason_text(found: Exclusion) -> str:
     return _EXCLUDED[found.kind].format(what=found.what)
 
 
-def _place(fitting: list[NodeAnswer], *, of: int, workers: int) -> str:
+def _place(fitting: list[ExplainedNode], *, of: int, workers: int) -> str:
     if workers > 1:
         return f"All {workers} workers fit now: {len(fitting)} of {of} nodes have room for one"
     best = fitting[0]

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from dovetail.answers.explain.answer import Change, ChangeKind
+from dovetail.answers.explain.answer import ChangeKind
 from dovetail.answers.explain.question import KEY, Question
 from dovetail.answers.explain.wider_topology import wider_topology
+from dovetail.answers.questions import ExplainedChange
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.messages import gpus
 from dovetail.engine.gang.placement import place
@@ -28,7 +29,7 @@ _FIELD_OF: Final[Mapping[ChangeKind, str]] = {
 _TOLERATES_ALL: Final = [{"operator": "Exists"}]
 
 
-def relaxed(question: Question) -> Iterator[Change]:
+def relaxed(question: Question) -> Iterator[ExplainedChange]:
     """For each part of the request the most that fits now, where that is less than requested."""
     yield from _fewer_workers(question)
     if question.ask.gpu is not None:
@@ -38,11 +39,11 @@ def relaxed(question: Question) -> Iterator[Change]:
     yield from _fewer_constraints(question)
 
 
-def _fewer_workers(question: Question) -> Iterator[Change]:
+def _fewer_workers(question: Question) -> Iterator[ExplainedChange]:
     workers = most_workers(question, below=question.workers)
     if workers:
         text = f"ask for at most {workers} worker{'s' if workers > 1 else ''} instead of {question.workers}"
-        yield Change(kind="FewerWorkers", text=text)
+        yield ExplainedChange(kind="FewerWorkers", text=text)
 
 
 def most_workers(question: Question, *, below: int) -> int:
@@ -50,7 +51,7 @@ def most_workers(question: Question, *, below: int) -> int:
     return _most(below - 1, fits=lambda count: _fits(question, ask=question.ask, workers=count))
 
 
-def _less_gpu(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
+def _less_gpu(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedChange]:
     yield from _fewer_gpus(question, gpu=gpu)
     if gpu.mig:
         yield from _other_profile(question, gpu=gpu)
@@ -71,14 +72,14 @@ def _less_gpu(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
         )
 
 
-def _fewer_gpus(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
+def _fewer_gpus(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedChange]:
     count = _most(gpu.count - 1, fits=lambda count: _fits_gpu(question, gpu=replace(gpu, count=count)))
     if count:
         text = f"ask for at most {gpus(count, profile=gpu.mig)} instead of {gpu.count}"
         yield from _instead(question, gpu=replace(gpu, count=count), kind="FewerGPUs", text=text)
 
 
-def _other_profile(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
+def _other_profile(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedChange]:
     """The smallest profile that is at least as large, else the largest one, of which instances are free."""
     profiles = mig_profiles(question.view.ledger)
     other = [profile for profile in profiles if profile != gpu.mig]
@@ -91,7 +92,7 @@ def _other_profile(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
             return
 
 
-def _smaller_share(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
+def _smaller_share(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedChange]:
     """For one device: a part may be enough, if the request does not need all the memory."""
     if gpu.count > 1 or question.ask.mode == "TimeShared" or question.ask.resource:
         return
@@ -102,7 +103,7 @@ def _smaller_share(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
         yield from _instead(question, gpu=replace(gpu, share_milli=share), kind="SmallerShare", text=text)
 
 
-def _less_memory(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
+def _less_memory(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedChange]:
     if gpu.memory_percent is not None:
         yield from _less_percent(question, gpu=gpu, percent=gpu.memory_percent)
     if gpu.memory_mib is None:
@@ -113,14 +114,14 @@ def _less_memory(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
         yield from _instead(question, gpu=replace(gpu, memory_mib=most), kind="LessMemory", text=text)
 
 
-def _less_percent(question: Question, *, gpu: GPURequest, percent: int) -> Iterator[Change]:
+def _less_percent(question: Question, *, gpu: GPURequest, percent: int) -> Iterator[ExplainedChange]:
     most = _most(percent - 1, fits=lambda part: _fits_gpu(question, gpu=replace(gpu, memory_percent=part)))
     if most:
         text = f"ask for at most {most} % of the memory of each GPU instead of {percent} %"
         yield from _instead(question, gpu=replace(gpu, memory_percent=most), kind="LessMemory", text=text)
 
 
-def _smaller_cards(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
+def _smaller_cards(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedChange]:
     if gpu.min_nominal_gb is None:
         return
     most = _most(gpu.min_nominal_gb - 1, fits=lambda gb: _fits_gpu(question, gpu=replace(gpu, min_nominal_gb=gb)))
@@ -129,7 +130,7 @@ def _smaller_cards(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
         yield from _instead(question, gpu=replace(gpu, min_nominal_gb=most), kind="SmallerGPU", text=text)
 
 
-def _less_host(question: Question) -> Iterator[Change]:
+def _less_host(question: Question) -> Iterator[ExplainedChange]:
     """CPU and memory: what the node with the most of the short resource has."""
     ask = question.ask
     if not (ask.cpu_milli or ask.memory_mib):
@@ -150,7 +151,7 @@ def _less_host(question: Question) -> Iterator[Change]:
         "memory", asked=ask.memory_mib, most=less.memory_mib, unit=" MiB"
     )
     node = question.nodes[row]
-    yield Change(kind="LessHost", node=node, text=f"ask for at most {' and '.join(short)}: fits on {node}")
+    yield ExplainedChange(kind="LessHost", node=node, text=f"ask for at most {' and '.join(short)}: fits on {node}")
 
 
 def _part(amounts: Ints, *, of: int) -> Floats:
@@ -162,7 +163,7 @@ def _reduced(word: str, *, asked: int, most: int, unit: str) -> list[str]:
     return [] if asked == most else [f"{most}{unit} of {word} instead of {asked}{unit}"]
 
 
-def _fewer_constraints(question: Question) -> Iterator[Change]:
+def _fewer_constraints(question: Question) -> Iterator[ExplainedChange]:
     """Without the node selector, without the required affinity, or with every taint tolerated."""
     kinds = {found.kind for found in question.exclusions.values()}
     for kind, field in _FIELD_OF.items():
@@ -172,7 +173,7 @@ def _fewer_constraints(question: Question) -> Iterator[Change]:
         freer = replace(question, pod_spec=without)
         node = _place(freer, ask=freer.ask, workers=question.workers)
         if node is not None:
-            yield Change(
+            yield ExplainedChange(
                 kind=kind, node=node, text=f"{_constraint_text(question, kind=kind, node=node)}: fits on {node}"
             )
 
@@ -189,10 +190,10 @@ def _constraint_text(question: Question, *, kind: ChangeKind, node: str) -> str:
             return "drop the required node affinity"
 
 
-def _instead(question: Question, *, gpu: GPURequest, kind: ChangeKind, text: str) -> Iterator[Change]:
+def _instead(question: Question, *, gpu: GPURequest, kind: ChangeKind, text: str) -> Iterator[ExplainedChange]:
     node = _place(question, ask=_ask_with(question.ask, gpu=gpu), workers=question.workers)
     if node is not None:
-        yield Change(kind=kind, node=node, request=str(gpu), text=f"{text}: {gpu} fits on {node}")
+        yield ExplainedChange(kind=kind, node=node, request=str(gpu), text=f"{text}: {gpu} fits on {node}")
 
 
 def _ask_with(ask: Ask, *, gpu: GPURequest) -> Ask:

@@ -3,17 +3,19 @@
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from dovetail.answers.explain.answer import Change
+from msgspec.structs import replace as with_fields
+
 from dovetail.answers.explain.departures import departures
 from dovetail.answers.explain.question import KEY, Question
 from dovetail.answers.explain.relaxations import most_workers, relaxed
 from dovetail.answers.explain.repairs import mended
 from dovetail.answers.explain.what_if import emptied, fits_whole
+from dovetail.answers.questions import ExplainedChange
 from dovetail.engine.gang.placement import place
 from dovetail.engine.score.fragmentation_term import BestFit
 
 
-def changes(question: Question) -> list[Change]:
+def changes(question: Question) -> list[ExplainedChange]:
     """What others could do, then what the pod could request instead.
 
     Where nothing helps now: what it could request and wait for, and more nodes. A gang that is too large for the whole
@@ -25,7 +27,7 @@ def changes(question: Question) -> list[Change]:
     return found
 
 
-def _later(question: Question, *, known: Collection[str]) -> Iterator[Change]:
+def _later(question: Question, *, known: Collection[str]) -> Iterator[ExplainedChange]:
     """Requests that would fit on the same nodes once all others have left.
 
     Omits those already `known`.
@@ -33,10 +35,10 @@ def _later(question: Question, *, known: Collection[str]) -> Iterator[Change]:
     for change in relaxed(emptied(question)):
         if change.text in known:
             continue
-        yield replace(change, text=f"{change.text} once others have left", later=True)
+        yield with_fields(change, text=f"{change.text} once others have left")
 
 
-def _of_others(question: Question) -> Iterator[Change]:
+def _of_others(question: Question) -> Iterator[ExplainedChange]:
     """For a gang: what makes room for one more worker, if that can finally make room for all."""
     if question.workers == 1:
         yield from departures(question)
@@ -47,7 +49,7 @@ def _of_others(question: Question) -> Iterator[Change]:
     if not _is_too_large(question):
         steps += mended(following)
     for change in steps:
-        yield replace(change, text=f"for one more worker: {change.text}")
+        yield with_fields(change, text=f"for one more worker: {change.text}")
 
 
 def _is_too_large(question: Question) -> bool:
@@ -66,11 +68,13 @@ def _next_worker(question: Question) -> Question:
     return replace(question, view=view, workers=1, term=BestFit())
 
 
-def _more(question: Question) -> Change:
+def _more(question: Question) -> ExplainedChange:
     gpu = question.ask.gpu
     if question.ask.resource and not question.view.ledger.serves(question.ask.resource, nodes=question.nodes):
-        return Change(kind="MoreNodes", text=f"add a node that advertises {question.ask.resource}", request=str(gpu))
+        return ExplainedChange(
+            kind="MoreNodes", text=f"add a node that advertises {question.ask.resource}", request=str(gpu)
+        )
     each = "" if gpu is None else f" with room for {gpu}"
     lacking = question.workers - (most_workers(emptied(question), below=question.workers) or 0)
     count = f"{lacking} nodes" if lacking > 1 else "a node"
-    return Change(kind="MoreNodes", text=f"add {count}{each}", request="" if gpu is None else str(gpu))
+    return ExplainedChange(kind="MoreNodes", text=f"add {count}{each}", request="" if gpu is None else str(gpu))

@@ -6,9 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from dovetail.answers.explain.answer import Change, ChangeKind
+from dovetail.answers.explain.answer import ChangeKind
 from dovetail.answers.explain.question import KEY, Question
 from dovetail.answers.explain.what_if import Trial, needed
+from dovetail.answers.questions import ExplainedChange
 from dovetail.api.gpunode import Cause
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.ledger.ledger import Ledger
@@ -49,7 +50,7 @@ _MENDINGS: Final = (
 )
 
 
-def mended(question: Question) -> Iterator[Change]:
+def mended(question: Question) -> Iterator[ExplainedChange]:
     """For each kind, the nodes, by name, where this repair alone is enough."""
     judged = Judgement(question.view.ledger, ask=question.ask, nodes=question.nodes, key=KEY)
     refused = [question.nodes[row] for row in np.flatnonzero(~judged.fits).tolist()]
@@ -61,7 +62,7 @@ def mended(question: Question) -> Iterator[Change]:
         )
 
 
-def _few(changes: Iterable[Change | None]) -> list[Change]:
+def _few(changes: Iterable[ExplainedChange | None]) -> list[ExplainedChange]:
     found = [change for change in changes if change is not None]
     return found[:TOLD]
 
@@ -77,7 +78,7 @@ def _bad(refused: Iterable[str], *, question: Question, mending: _Mending) -> li
     return found[:TRIED_NODES]
 
 
-def _try(question: Question, *, ledger: Ledger, node: str, mending: _Mending) -> Change | None:
+def _try(question: Question, *, ledger: Ledger, node: str, mending: _Mending) -> ExplainedChange | None:
     trial = Trial(question, ledger=ledger, node=node)
     uncordoned, ready = mending.kind == "Uncordon", mending.kind == "Repair"
     bad = [device for device in trial.devices if mending.is_bad(device)]
@@ -94,7 +95,7 @@ def _try(question: Question, *, ledger: Ledger, node: str, mending: _Mending) ->
     text = _text(mending.kind, devices=found, node=node, whole_node=whole_node)
     if ready and trial.conflict:
         text = f"node {node} would have to be served by one side alone: {trial.conflict}"
-    return Change(kind=mending.kind, node=node, text=text)
+    return ExplainedChange(kind=mending.kind, node=node, text=text)
 
 
 def _text(kind: ChangeKind, *, devices: list[DeviceFacts], node: str, whole_node: bool) -> str:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dovetail.answers.explain.answer import Change
 from dovetail.answers.explain.question import KEY, Question
+from dovetail.answers.questions import ExplainedChange
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 
 
-def wider_topology(question: Question) -> Iterator[Change]:
+def wider_topology(question: Question) -> Iterator[ExplainedChange]:
     """The first wider level with room for all workers, or that they fit without a required level."""
     topology = question.ask.topology
     if topology is None or not topology.required:
@@ -23,5 +23,5 @@ def wider_topology(question: Question) -> Iterator[Change]:
             continue
         nodes = ",".join(sorted({claim.node for claim in found}))
         instead = f"require {level} instead of {required}" if level else f"prefer {required} instead of requiring it"
-        yield Change(kind="WiderTopology", node=nodes, text=f"{instead}: starts now on {nodes}")
+        yield ExplainedChange(kind="WiderTopology", node=nodes, text=f"{instead}: starts now on {nodes}")
         return

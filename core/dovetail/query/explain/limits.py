@@ -5,8 +5,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from msgspec.structs import replace as with_fields
+
 from dovetail import names
-from dovetail.answers.explain.answer import Answer, Change
+from dovetail.answers.explain.answer import Answer
+from dovetail.answers.questions import ExplainedChange
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
@@ -47,7 +50,7 @@ def with_pool_reasons(found: Answer, *, subject: Subject, objects: ClusterObject
     where = f"pool {' or '.join(pools)}"
     inside = {node.metadata.name for node in objects.nodes if node.metadata.labels.get(names.LABEL_POOL) in pools}
     nodes = tuple(
-        replace(node, message=f"not in {where}", text=f"not in {where}")
+        with_fields(node, message=f"not in {where}", text=f"not in {where}")
         if node.reason == "NodeAffinity" and node.node not in inside
         else node
         for node in found.nodes
@@ -68,7 +71,7 @@ def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: C
         return found
     message = kept.message.replace("this job", "this pod") if subject.kind == "Pod" else kept.message
     # Changes that only make room would not suffice.
-    change = Change(kind="Limit", text=_what_helps(kept))
+    change = ExplainedChange(kind="Limit", text=_what_helps(kept))
     return replace(found, fits=False, summary=message, reason=kept.reason, changes=(change,))
 
 

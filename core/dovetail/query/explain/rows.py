@@ -1,9 +1,9 @@
 """An explanation as an answer. Pure."""
 
+from msgspec.structs import replace as with_fields
+
 from dovetail.answers import questions
-from dovetail.answers.explain.answer import NodeAnswer
-from dovetail.answers.jobs import DeviceShare
-from dovetail.answers.questions import Asked, ExplainedCause, ExplainedChange, ExplainedNode, NeighbourDevice
+from dovetail.answers.questions import Asked, NeighbourDevice
 from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.query.explain.explanation import Explanation
 from dovetail.query.explain.subjects import Subject
@@ -16,7 +16,6 @@ def explanation_row(found: Explanation, *, reader: Reader = EVERYTHING) -> quest
     """
     readable = reader.readable
     subject, answer = found.subject, found.answer
-    nodes = answer.nodes if answer else ()
     return questions.Explanation(
         kind=subject.kind,
         name=subject.name or subject.called,
@@ -29,42 +28,14 @@ def explanation_row(found: Explanation, *, reader: Reader = EVERYTHING) -> quest
         asked=_asked(subject),
         notes=list(map(readable, subject.notes)),
         basis=readable(found.basis),
-        changes=[
-            ExplainedChange(kind=each.kind, text=readable(each.text), node=each.node, request=each.request)
-            for each in (answer.changes if answer else ())
+        changes=[with_fields(each, text=readable(each.text)) for each in (answer.changes if answer else ())],
+        causes=[with_fields(each, text=readable(each.text)) for each in (answer.causes if answer else ())],
+        nodes=[
+            with_fields(each, message=readable(each.message), text=readable(each.text), note=readable(each.note))
+            for each in (answer.nodes if answer else ())
         ],
-        causes=[
-            ExplainedCause(reason=each.reason, text=readable(each.text), nodes=each.nodes)
-            for each in (answer.causes if answer else ())
-        ],
-        nodes=[node_answer_row(node, reader=reader) for node in nodes],
         held=list(found.held),
         around=_around(found) if reader.everything else [],
-    )
-
-
-def node_answer_row(node: NodeAnswer, *, reader: Reader = EVERYTHING) -> ExplainedNode:
-    """One node's answer."""
-    readable = reader.readable
-    return ExplainedNode(
-        node=node.node,
-        fits=node.fits,
-        reason=node.reason,
-        message=readable(node.message),
-        text=readable(node.text),
-        score=node.score,
-        terms=dict(node.terms),
-        devices=[
-            DeviceShare(
-                node=node.node,
-                index=each.index,
-                uuid=each.uuid,
-                share_milli=each.share_milli,
-                memory_mib=each.memory_mib,
-            )
-            for each in node.devices
-        ],
-        note=readable(node.note),
     )
 
 
