@@ -114,7 +114,7 @@ def audited(sandbox: Cluster) -> Iterator[None]:
     yield
     # A status may lag behind what the tests have just taken away.
     report = audit.prove(kubeconfig=str(sandbox.kubeconfig), context=None, older_than_seconds=PATIENCE_SECONDS)
-    assert not report.findings, "\n".join(f"{each.kind} {each.subject}: {each.message}" for each in report.findings)
+    assert not report.items, "\n".join(f"{each.kind} {each.subject}: {each.message}" for each in report.items)
 
 
 @pytest.fixture

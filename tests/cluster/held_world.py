@@ -325,7 +325,7 @@ class RealMachine(HeldMachine):
         """`dovetail audit` finds nothing, without time to put anything right."""
         connected = Connected(client=self._real.server.client, namespace=NAMESPACE)
         report = self._real.server.run(run_audit(connected, older_than_seconds=0.0))
-        assert not report.findings, "\n".join(f"{each.kind} {each.subject}: {each.message}" for each in report.findings)
+        assert not report.items, "\n".join(f"{each.kind} {each.subject}: {each.message}" for each in report.items)
 
 
 def take_all(steps: list[Any], *, world: RealWorld, said: Callable[[str], None]) -> None:

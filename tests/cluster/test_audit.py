@@ -29,7 +29,7 @@ async def said(jobs: Jobs, name: str, **status: Any) -> None:
 async def found(jobs: Jobs) -> list[tuple[str, str]]:
     """The findings about the namespace, without time to put anything right."""
     report = await run_audit(Cluster(client=jobs.client, namespace=jobs.namespace), older_than_seconds=0.0)
-    mine = [each for each in report.findings if each.subject.startswith(jobs.namespace)]
+    mine = [each for each in report.items if each.subject.startswith(jobs.namespace)]
     return [(each.kind, each.subject.removeprefix(f"{jobs.namespace}/")) for each in mine]
 
 

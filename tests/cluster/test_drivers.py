@@ -65,7 +65,7 @@ async def slices(client: Client) -> AsyncIterator[Slices]:
 def told(sandbox: Cluster) -> tuple[list[str], list[str]]:
     """What audit and doctor say of the node."""
     kubeconfig = str(sandbox.kubeconfig)
-    audited = [each.kind for each in audit.prove(kubeconfig=kubeconfig, context=None).findings]
+    audited = [each.kind for each in audit.prove(kubeconfig=kubeconfig, context=None).items]
     found: list[Any] = diagnosis.cluster(node=NODE, kubeconfig=kubeconfig, context=None)
     return audited, [each.message for each in found if each.check == "node" and each.level == "error"]
 

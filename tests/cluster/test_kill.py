@@ -57,7 +57,7 @@ async def test_killed_while_jobs_run_and_wait_all_of_them_end_well(
 
     killed = await kill(sandbox, component)
     proof = await asyncio.to_thread(audit.prove, kubeconfig=str(sandbox.kubeconfig), context=None)
-    assert not proof.findings
+    assert not proof.items
 
     ended = await until_all_have_ended(jobs)
     assert Counter(job.status.phase for job in ended) == {"Succeeded": JOBS}

@@ -43,7 +43,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         kubectl(made, "apply", "--filename=-", stdin=CLAIM)
         until(lambda: bool(ask(made, "GET", "/api/v2/resources/gpu").get("devices")))
         yield made
-        assert not audit.prove(kubeconfig=str(made.kubeconfig), context=None).findings
+        assert not audit.prove(kubeconfig=str(made.kubeconfig), context=None).items
 
 
 def kubectl(made: Cluster, *words: str, stdin: str | None = None) -> str:

@@ -53,7 +53,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         (home / ".local" / "share").symlink_to(machine.environment["XDG_DATA_HOME"])
         (home / ".cache").symlink_to(Path.home() / ".cache")
         yield place_at(cluster.get(), work=machine.work, **{**machine.environment, "HOME": str(home)})
-        assert not audit.prove(kubeconfig=str(cluster.get().kubeconfig), context=None).findings
+        assert not audit.prove(kubeconfig=str(cluster.get().kubeconfig), context=None).items
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A cluster with the nodes that the guides name."""
     with sandbox_with(nodes_file=Path(__file__).with_name("nodes.yaml"), overrides=[LEGACY]) as made:
         yield place_at(made, work=tmp_path_factory.mktemp("sandbox"), KUBECONFIG=str(made.kubeconfig))
-        assert not audit.prove(kubeconfig=str(made.kubeconfig), context=None).findings
+        assert not audit.prove(kubeconfig=str(made.kubeconfig), context=None).items
 
 
 @pytest.fixture(scope="module")

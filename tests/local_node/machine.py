@@ -92,7 +92,7 @@ def new_machine(folder: Path, **more: str) -> Iterator[Machine]:
         assert "Jobs run on this machine" in made("gflowd", "up")
         yield made
         report = audit.prove(kubeconfig=str(cluster.get().kubeconfig), context=None)
-        assert not report.findings
+        assert not report.items
 
 
 @contextmanager

@@ -43,7 +43,7 @@ async def audit_once(sandbox: Cluster, *, record: Record, at: float) -> list[str
     except (CommandError, KubeError, OSError) as error:
         record.audits.append(AuditRecord(at=at, findings=[], failed=str(error)))
         return []
-    found = [f"{each.kind} {each.subject}: {each.message}" for each in report.findings]
+    found = [f"{each.kind} {each.subject}: {each.message}" for each in report.items]
     record.audits.append(AuditRecord(at=at, findings=found))
     return found
 

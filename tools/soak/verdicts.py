@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from dovetail.audit.findings import LAGGING, FindingKind
+from dovetail.answers.questions import FindingKind
+from dovetail.audit.allocations import LAGGING
 from tools.soak.record import AuditRecord, Disturbed, JobRecord, Record
 from tools.soak.schedule import OPERATOR, Kind
 

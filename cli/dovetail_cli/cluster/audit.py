@@ -5,7 +5,7 @@ The rules follow the cluster's configuration.
 
 import asyncio
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -13,17 +13,17 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
+from dovetail.answers.questions import Audit, Finding
 from dovetail.api.builtin import Node, Pod, ResourceSlice
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import GPUNODES, GPUQUOTAS, NODES, PODS, Resource
-from dovetail.audit.allocations import OLDER_THAN_SECONDS, Report, Rules, audit
-from dovetail.audit.findings import Finding
+from dovetail.audit.allocations import OLDER_THAN_SECONDS, Rules, audit
 from dovetail.audit.quota_use import DatedQuota
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.queries.cluster import read_settings
 from dovetail.kube.resource_slices import list_slices
-from dovetail.query.audit import audit_answer, confirmed, is_final, rules_of
+from dovetail.query.audit import confirmed, is_final, rules_of, with_findings
 from dovetail_cli.cluster.connection import Cluster, read_jobs, work
 from dovetail_cli.cluster.release import release_namespace
 from dovetail_cli.ui import output
@@ -35,13 +35,13 @@ _NO_QUOTAS: Final = "you may not list gpuquotas, so neither their limits nor job
 COLUMNS: Final = ("kind", "subject", "message")
 
 
-def prove(*, kubeconfig: str | None, context: str | None, older_than_seconds: float = OLDER_THAN_SECONDS) -> Report:
+def prove(*, kubeconfig: str | None, context: str | None, older_than_seconds: float = OLDER_THAN_SECONDS) -> Audit:
     """The audit of the cluster that the options name; see `run_audit`."""
     task = partial(run_audit, older_than_seconds=older_than_seconds)
     return work(task, kubeconfig=kubeconfig, context=context)
 
 
-async def run_audit(cluster: Cluster, *, older_than_seconds: float = OLDER_THAN_SECONDS) -> Report:
+async def run_audit(cluster: Cluster, *, older_than_seconds: float = OLDER_THAN_SECONDS) -> Audit:
     """The audit as of now.
 
     What the programs put right by themselves is a finding only if every look within `older_than_seconds` finds it. So
@@ -55,29 +55,29 @@ async def run_audit(cluster: Cluster, *, older_than_seconds: float = OLDER_THAN_
     return report
 
 
-def render(report: Report, *, form: str) -> str:
+def render(report: Audit, *, form: str) -> str:
     """The report to print."""
     match form:
         case "json":
-            return output.as_json(msgspec.to_builtins(audit_answer(report)))
+            return output.as_json(msgspec.to_builtins(report))
         case "yaml":
-            return output.as_yaml(msgspec.to_builtins(audit_answer(report)))
+            return output.as_yaml(msgspec.to_builtins(report))
         case "csv":
             return output.as_csv(_rows(report), columns=COLUMNS)
         case _:
             return summary(report)
 
 
-def summary(report: Report) -> str:
+def summary(report: Audit) -> str:
     """One line when all is well, else a table; and a line for each note."""
     return "\n".join([_findings(report), *(f"Note: {note}" for note in report.notes)])
 
 
-def _rows(report: Report) -> list[dict[str, Any]]:
-    return [asdict(finding) for finding in report.findings]
+def _rows(report: Audit) -> list[dict[str, Any]]:
+    return [msgspec.structs.asdict(finding) for finding in report.items]
 
 
-def _findings(report: Report) -> str:
+def _findings(report: Audit) -> str:
     looked_at = f"{_count(report.pods, noun='pod')}, {_count(report.devices, noun='device')}"
     if not report.findings:
         return f"Audit clean: {looked_at}"
@@ -90,7 +90,7 @@ def _count(number: int, *, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-async def _look_once(cluster: Cluster, *, older_than_seconds: float) -> Report:
+async def _look_once(cluster: Cluster, *, older_than_seconds: float) -> Audit:
     client = cluster.client
     # Who names is read before what is named: a pod that is bound after its job was read, or a device that is reported
     # after the pod that holds it, is none too few.
@@ -115,8 +115,8 @@ async def _look_once(cluster: Cluster, *, older_than_seconds: float) -> Report:
         now=datetime.now(UTC),
     )
     unseen = [note for found, note in ((slices, _NOT_SEEN), (quotas, _NO_QUOTAS)) if found is None]
-    notes = (*report.notes, *unseen)
-    return replace(report, findings=tuple(sorted([*report.findings, *unread])), notes=notes)
+    found = with_findings(report, [*report.items, *unread])
+    return msgspec.structs.replace(found, notes=[*report.notes, *unseen])
 
 
 def _note(found: list[Finding], resource: Resource, meta: ObjectMeta, problem: str) -> None:

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dovetail.answers.questions import Audit
 from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS, GPUNODES, NAMESPACES
-from dovetail.audit.allocations import Report
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
 from dovetail.kube.reflector import Reflector
 from dovetail_cli.cluster import audit
@@ -44,7 +44,7 @@ class Ended:
     """
 
     tally: Tally
-    audits: Sequence[Report]
+    audits: Sequence[Audit]
     seconds: float
     problem: str = ""
 
@@ -70,7 +70,7 @@ async def run(
     def now() -> float:
         return clock() - began
 
-    audits: list[Report] = []
+    audits: list[Audit] = []
     names = {job.metadata.name for job in jobs}
     async with (
         _following(cluster, tally=tally, names=names, now=now),
@@ -102,7 +102,7 @@ async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[async
             await task
 
 
-async def _audit_again_and_again(cluster: Cluster, *, audits: list[Report]) -> None:
+async def _audit_again_and_again(cluster: Cluster, *, audits: list[Audit]) -> None:
     while True:
         await asyncio.sleep(_AUDIT_SECONDS)
         # One that is not answered is no proof either way; the last one must be.

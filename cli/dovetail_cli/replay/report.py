@@ -1,10 +1,12 @@
 """The summary of a campaign: for people and for programs. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
-from dovetail.audit.findings import Finding
+import msgspec
+
+from dovetail.answers.questions import Finding
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail_cli.replay.campaign import Ended
 from dovetail_cli.replay.tally import HOPELESS, Tally, is_waiting, quantile
@@ -75,7 +77,7 @@ class Summary:
 
     def record(self) -> dict[str, Any]:
         """For programs."""
-        return {**asdict(self), "good": self.good}
+        return {**msgspec.to_builtins(self), "good": self.good}
 
     def text(self, *, title: str) -> str:
         """For people."""
@@ -136,7 +138,7 @@ def summarise(ended: Ended) -> Summary:
         wait_p50_seconds=quantile(waits, ratio=0.5),
         wait_p95_seconds=quantile(waits, ratio=0.95),
         audits=len(ended.audits),
-        findings=tuple(sorted({finding for report in ended.audits for finding in report.findings})),
+        findings=tuple(sorted({finding for report in ended.audits for finding in report.items})),
         problem=ended.problem,
     )
 

@@ -193,10 +193,22 @@ class Explanation(Row, frozen=True, kw_only=True):
         )
 
 
-class FindingRow(Row, frozen=True, kw_only=True):
-    """A promise that is broken."""
+FindingKind = Literal[
+    "ShareOverpromised", "MemoryOverpromised", "TooManyTurns", "ModeConflict", "NotSole",
+    "UnknownNode", "UnknownDevice", "WrongNode", "DeviceTwice",
+    "NotAsked", "NotBound", "NotAllocated", "BrokenAllocation", "Mismatch", "AllocationWithoutPod",
+    "HoldsMoreThanAsked", "AboveQuota", "CapacityWithheld", "WaitsThoughItFits", "PreemptionUnused",
+    "CountOverpromised", "GivenTwice", "BothKinds", "Unreadable",
+]  # fmt: skip
 
-    kind: str
+
+class Finding(Row, frozen=True, kw_only=True, order=True):
+    """A promise that is broken, or capacity that is lost.
+
+    `subject` is `node/index` for a device, `namespace/name` for a pod or a job.
+    """
+
+    kind: FindingKind
     subject: str
     message: str
 
@@ -204,12 +216,12 @@ class FindingRow(Row, frozen=True, kw_only=True):
 class Audit(Row, frozen=True, kw_only=True):
     """The proof that no device is promised beyond its capacity: it holds if there is no finding.
 
-    `items` names the findings only if you may list the GPUJobs of all namespaces; `findings` counts them. `notes` are
-    facts worth knowing that break no promise.
+    `items` are the findings by kind and subject, if you may list the GPUJobs of all namespaces; `findings` counts them.
+    `notes` are facts worth knowing that break no promise.
     """
 
     pods: int
     devices: int
     findings: int
-    items: list[FindingRow]
+    items: list[Finding]
     notes: list[str]

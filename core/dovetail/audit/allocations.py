@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail import names
+from dovetail.answers.questions import Audit, Finding, FindingKind
 from dovetail.api.builtin import Container, Node, Pod, ResourceSlice, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.audit.device_kinds import unwanted
 from dovetail.audit.device_plugins import VendorPods, instance_resources, served_twice
-from dovetail.audit.findings import Finding
 from dovetail.audit.jobs import holdings, of_jobs
 from dovetail.audit.liveness import Kept, preempted_for_nothing, waiting_though_they_fit, withheld
 from dovetail.audit.quota_use import DatedQuota, above, binding, holders, subject_of
@@ -32,19 +32,14 @@ from dovetail.pods.effective_request import host_room_mib
 
 # By default, what lasts a minute is no delay of programs that write within seconds, on a busy machine too.
 OLDER_THAN_SECONDS: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What was audited, and the findings by kind and subject.
-
-    `notes` are facts worth knowing that break no promise.
-    """
-
-    pods: int
-    devices: int
-    findings: tuple[Finding, ...]
-    notes: tuple[str, ...] = ()
+# What the programs put right a moment after a change of the objects: such a finding counts only once it
+# has lasted, because the objects do not say since when it holds.
+LAGGING: Final[frozenset[FindingKind]] = frozenset(
+    {
+        "AllocationWithoutPod", "HoldsMoreThanAsked", "AboveQuota", "CapacityWithheld", "WaitsThoughItFits",
+        "PreemptionUnused",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +48,7 @@ class Rules:
 
     `vendor_resources` are whole devices that kubelet assigns; the pods that request them have no allocation.
     `memory_specs` are configured nominal sizes of models in GB by family, in addition to the table of models.
-    What is put right within `older_than_seconds` is no finding: see `findings.LAGGING`.
+    What is put right within `older_than_seconds` is no finding: see `LAGGING`.
     """
 
     guard_fraction: float = 0.8
@@ -82,7 +77,7 @@ def audit(
     slices: Iterable[ResourceSlice] = (),
     quotas: Iterable[DatedQuota] | None = None,
     now: datetime | None = None,
-) -> Report:
+) -> Audit:
     """Everything that the objects promise and must not promise, and what loses capacity. Ended pods promise nothing.
 
     `slices` are the ResourceSlices of GPU vendors' DRA drivers. Without `now`, nothing is judged by its age. Without
@@ -126,9 +121,12 @@ def audit(
         taken = {*promises, *((pod.spec.node_name, uuid) for pod in by_vendor.pods for uuid in by_vendor.given(pod))}
         findings += _of_time(objects, promised=taken, rules=rules, now=now)
     moving = {each.metadata.name for each in gpunodes if _moves(each)}
-    notes = tuple(sorted(_stranded(promises, devices=devices, moving=moving)))
-    return Report(
-        pods=len(ours) + len(by_vendor.pods), devices=len(devices), findings=tuple(sorted(findings)), notes=notes
+    return Audit(
+        pods=len(ours) + len(by_vendor.pods),
+        devices=len(devices),
+        findings=len(findings),
+        items=sorted(findings),
+        notes=sorted(_stranded(promises, devices=devices, moving=moving)),
     )
 
 

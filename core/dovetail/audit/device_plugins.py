@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dovetail import names
+from dovetail.answers.questions import Finding
 from dovetail.api.builtin import Container, Node, Pod, ResourceSlice
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.audit.device_kinds import unwanted
-from dovetail.audit.findings import Finding
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.formats import quantities
 from dovetail.gpu.device_plugins import card_of, is_mig

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from dovetail.answers.questions import Finding
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import FINISHED, GPUJob, ResourceRequest
 from dovetail.api.gpunode import Device
 from dovetail.api.meta import key_of
 from dovetail.audit.device_plugins import VendorPods
-from dovetail.audit.findings import Finding
 from dovetail.formats.quantities import QuantityError, mebibytes
 from dovetail.gpu.device_plugins import card_of
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, parse

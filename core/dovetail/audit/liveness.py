@@ -10,12 +10,12 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Final
 
+from dovetail.answers.questions import Finding
 from dovetail.api.builtin import Node, Pod, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import find_condition, key_of
-from dovetail.audit.findings import Finding
 from dovetail.audit.room import OpenNode, fits
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_guests

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from dovetail import names
+from dovetail.answers.questions import Finding
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import Described, ObjectMeta, find_condition, key_of
-from dovetail.audit.findings import Finding
 from dovetail.audit.jobs import Holding, Worker, request_of
 from dovetail.formats.timestamps import moment
 from dovetail.gpu import mig

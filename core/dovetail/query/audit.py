@@ -3,17 +3,18 @@
 `dovetail.audit` computes it; this module knows where its rules come from.
 """
 
-from dataclasses import replace
+from collections.abc import Iterable
 
-from dovetail.answers.questions import Audit, FindingRow
-from dovetail.answers.readers import EVERYTHING, Reader
-from dovetail.audit.allocations import Report, Rules, audit
-from dovetail.audit.findings import LAGGING
+from msgspec.structs import replace as with_fields
+
+from dovetail.answers.questions import Audit, Finding
+from dovetail.answers.readers import Reader
+from dovetail.audit.allocations import LAGGING, Rules, audit
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 
 
-def audit_of(objects: ClusterObjects) -> Report:
+def audit_of(objects: ClusterObjects) -> Audit:
     """The audit of all objects of a cluster."""
     return audit(
         nodes=objects.nodes,
@@ -35,32 +36,30 @@ def rules_of(settings: Settings) -> Rules:
     )
 
 
-def is_final(report: Report) -> bool:
+def is_final(report: Audit) -> bool:
     """Whether no finding needs a second audit, as a status does that lags behind its pods."""
-    return not any(finding.kind in LAGGING for finding in report.findings)
+    return not any(finding.kind in LAGGING for finding in report.items)
 
 
-def confirmed(first: Report, *, again: Report) -> Report:
+def confirmed(first: Audit, *, again: Audit) -> Audit:
     """The first report, without the findings of a lagging status that a later report does not have."""
-    kept = tuple(found for found in first.findings if found.kind not in LAGGING or found in again.findings)
-    return replace(first, findings=kept)
+    return with_findings(first, (found for found in first.items if found.kind not in LAGGING or found in again.items))
 
 
-def proven_by(report: Report) -> Report:
+def proven_by(report: Audit) -> Audit:
     """The report without what only a later look can confirm, for a reader that looks once."""
-    return replace(report, findings=tuple(found for found in report.findings if found.kind not in LAGGING))
+    return with_findings(report, (found for found in report.items if found.kind not in LAGGING))
 
 
-def audit_answer(report: Report, *, reader: Reader = EVERYTHING) -> Audit:
+def with_findings(report: Audit, findings: Iterable[Finding]) -> Audit:
+    """The report with these findings instead."""
+    items = sorted(findings)
+    return with_fields(report, findings=len(items), items=items)
+
+
+def audit_for(reader: Reader, *, report: Audit) -> Audit:
     """The report for `reader`.
 
     A finding about a device names all of its tenants, so only a reader of everything gets it.
     """
-    shown = report.findings if reader.everything else ()
-    return Audit(
-        pods=report.pods,
-        devices=report.devices,
-        findings=len(report.findings),
-        items=[FindingRow(kind=each.kind, subject=each.subject, message=each.message) for each in shown],
-        notes=list(report.notes) if reader.everything else [],
-    )
+    return report if reader.everything else with_fields(report, items=[], notes=[])

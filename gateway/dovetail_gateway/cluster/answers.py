@@ -20,7 +20,7 @@ from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.formats.timestamps import moment
 from dovetail.query.action_effects import effects_of
-from dovetail.query.audit import audit_answer, audit_of, proven_by
+from dovetail.query.audit import audit_for, audit_of, proven_by
 from dovetail.query.doctor import nodes
 from dovetail.query.doctor.findings import node_findings
 from dovetail.query.doctor.picture import Picture
@@ -139,7 +139,7 @@ class Answers:
         """
 
         def compute(objects: ClusterObjects, _now: datetime) -> Audit:
-            return audit_answer(proven_by(audit_of(objects)), reader=reader_of(sees))
+            return audit_for(reader_of(sees), report=proven_by(audit_of(objects)))
 
         async with self._queue.slot(who.username):
             return await self._computed(compute, sees=EVERYTHING, user=who.username)

@@ -14,11 +14,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from dovetail import names
+from dovetail.answers.questions import Audit, Finding, FindingKind
 from dovetail.api.builtin import Node, Pod, ResourceSlice
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
-from dovetail.audit.allocations import OLDER_THAN_SECONDS, Report, Rules, audit
-from dovetail.audit.findings import Finding, FindingKind
+from dovetail.audit.allocations import OLDER_THAN_SECONDS, Rules, audit
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.resource_slices import list_slices
@@ -76,13 +76,13 @@ class AuditWatch:
                 break
             await asyncio.sleep(self._pause_seconds)
             report = confirmed(report, again=await self._look())
-        for finding in report.findings:
+        for finding in report.items:
             if finding not in self._collector.findings:
                 log.error("audit finding", kind=finding.kind, subject=finding.subject, finding=finding.message)
-        self._collector.findings = report.findings
+        self._collector.findings = report.items
         self._collector.audited_at = self._now()
 
-    async def _look(self) -> Report:
+    async def _look(self) -> Audit:
         slices = await self._slices()
         # The lists are of one moment; the sums of thousands of pods must not hold up the event loop.
         return await asyncio.to_thread(
@@ -107,7 +107,7 @@ class _Findings(Collector):
     """The findings of the latest audit by kind, and when it was made. Nothing before the first one."""
 
     def __init__(self) -> None:
-        self.findings: tuple[Finding, ...] = ()
+        self.findings: Sequence[Finding] = ()
         self.audited_at: datetime | None = None
 
     def collect(self) -> Iterable[GaugeMetricFamily]:

@@ -3,8 +3,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dovetail.audit.allocations import Report
-from dovetail.audit.findings import Finding
+from dovetail.answers.questions import Audit, Finding
 from dovetail.query.jobs.columns import View
 from dovetail_cli.demo import board, live_view
 from dovetail_cli.replay import progress
@@ -107,14 +106,14 @@ def test_no_values_have_no_quantile() -> None:
     assert quantile([], ratio=0.5) is None
 
 
-def summary(*, problem: str = "", findings: tuple[Finding, ...] = (), z: dict[str, Any] | None = None) -> Summary:
+def summary(*, problem: str = "", findings: list[Finding] | None = None, z: dict[str, Any] | None = None) -> Summary:
     tally = make_tally("x", "y", "z")
     tally.saw(make_job("x", phase="Succeeded", nodes=["a"]), at=4)
     tally.saw(make_job("y", phase="Succeeded", nodes=["a"]), at=11)
     tally.saw(make_job("z", phase="Queued", **(z or {"reason": "ExceedsCapacity", "message": "Need 9 GPUs"})), at=4)
-    return summarise(
-        Ended(tally=tally, audits=[Report(pods=0, devices=2, findings=findings)], seconds=83.2, problem=problem)
-    )
+    items = findings or []
+    audit = Audit(pods=0, devices=2, findings=len(items), items=items, notes=[])
+    return summarise(Ended(tally=tally, audits=[audit], seconds=83.2, problem=problem))
 
 
 def test_the_summary_says_all_that_a_replay_is_asked_for() -> None:
@@ -139,7 +138,7 @@ FINDING = Finding(kind="NotSole", subject="a/0", message="two hold it")
     ("changes", "good", "told"),
     [
         ({}, True, "audit       clean"),
-        ({"findings": (FINDING,)}, False, "1 findings, the first: NotSole a/0: two hold it"),
+        ({"findings": [FINDING]}, False, "1 findings, the first: NotSole a/0: two hold it"),
         ({"problem": "interrupted"}, False, "ended early: interrupted"),
         ({"z": {"reason": "Resources", "message": "Need 1 GPU"}}, False, "waiting     1 (Resources 1)"),
     ],

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.answers.questions import Audit, Finding
 from dovetail.api.builtin import Container, Pod, Resources
 from dovetail.api.gpunode import Enforcement, GPUNode
-from dovetail.audit.allocations import Report, Rules, audit
-from dovetail.audit.findings import Finding
+from dovetail.audit.allocations import Rules, audit
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, allocation_in, annotations_of
 from tests.cli.builders import make_gpunode, make_job, make_node, make_pod
 
@@ -18,7 +18,7 @@ HALF = {names.GPU_MILLI: "500"}
 USABLE = 26214  # 0.8 of 32768 MiB
 
 
-def look(*pods: Pod, **more: object) -> Report:
+def look(*pods: Pod, **more: object) -> Audit:
     return audit(
         nodes=[make_node("a"), make_node("b")], gpunodes=[make_gpunode("a"), make_gpunode("b")], pods=pods, **more
     )  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def sized(request: str, *, model: str = "V100", memory_mib: int = 32768, **rules
         pods=[pod],
         rules=Rules(**rules),
     )
-    return {each.message for each in found.findings}
+    return {each.message for each in found.items}
 
 
 CLEAN = {
@@ -74,7 +74,7 @@ CLEAN = {
 
 @pytest.mark.parametrize("pods", CLEAN.values(), ids=CLEAN.keys())
 def test_what_may_be_is_clean(pods: tuple[Pod, ...]) -> None:
-    assert look(*pods).findings == ()
+    assert look(*pods).items == []
 
 
 FOUND = {
@@ -155,7 +155,7 @@ FOUND = {
 
 @pytest.mark.parametrize(("pods", "kinds", "subject"), FOUND.values(), ids=FOUND.keys())
 def test_what_must_not_be_is_found(pods: tuple[Pod, ...], kinds: set[str], subject: str) -> None:
-    findings = look(*pods).findings
+    findings = look(*pods).items
     assert {finding.kind for finding in findings} == kinds
     assert {finding.subject for finding in findings} == {subject}
 
@@ -164,7 +164,7 @@ def test_an_init_container_that_asks_needs_an_allocation_too() -> None:
     pod = make_pod()
     init = Container(resources=Resources(limits=WHOLE))
     asking = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, init_containers=[init]))
-    assert [finding.kind for finding in look(asking).findings] == ["NotAllocated"]
+    assert [finding.kind for finding in look(asking).items] == ["NotAllocated"]
 
 
 def make_several(*devices: tuple[int, int], texts: tuple[str, str]) -> Pod:
@@ -188,17 +188,17 @@ def make_several(*devices: tuple[int, int], texts: tuple[str, str]) -> Pod:
 
 
 def test_two_containers_may_share_a_device() -> None:
-    assert look(make_several((0, 500), (0, 250), texts=("0.5", "0.25"))).findings == ()
+    assert look(make_several((0, 500), (0, 250), texts=("0.5", "0.25"))).items == []
 
 
 def test_a_container_that_holds_what_another_asked_is_found() -> None:
-    (first, second) = look(make_several((0, 500), (0, 250), texts=("0.25", "0.5"))).findings
+    (first, second) = look(make_several((0, 500), (0, 250), texts=("0.25", "0.5"))).items
     assert first.message == "its request 0.25 is for a share of 250, but it holds 500"
     assert second.message == "its request 0.5 is for a share of 500, but it holds 250"
 
 
 def test_the_finding_names_the_numbers_and_the_pods() -> None:
-    (finding,) = look(half("x", share=600), half("y")).findings
+    (finding,) = look(half("x", share=600), half("y")).items
     assert finding == Finding(
         kind="ShareOverpromised",
         subject="a/0",
@@ -208,7 +208,7 @@ def test_the_finding_names_the_numbers_and_the_pods() -> None:
 
 def test_the_rules_decide_how_much_memory_is_usable() -> None:
     pods = half("x", memory=USABLE), half("y", memory=1)
-    assert look(*pods, rules=Rules(guard_fraction=0.95)).findings == ()
+    assert look(*pods, rules=Rules(guard_fraction=0.95)).items == []
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_the_strictest_tenant_decides_how_much_memory_is_usable(
     guards: tuple[float | None, ...], memory_mib: int, kinds: list[str]
 ) -> None:
     pods = [half(f"p{at}", memory=memory_mib, guard=guard) for at, guard in enumerate(guards)]
-    assert [finding.kind for finding in look(*pods).findings] == kinds
+    assert [finding.kind for finding in look(*pods).items] == kinds
 
 
 def by_turns(
@@ -263,12 +263,12 @@ def by_turns(
     ],
 )
 def test_the_memory_of_tenants_that_leave_by_turns_may_overlap(pods: tuple[Pod, ...], kinds: list[str]) -> None:
-    assert [finding.kind for finding in look(*pods).findings] == kinds
+    assert [finding.kind for finding in look(*pods).items] == kinds
 
 
 def test_only_who_takes_turns_leaves_by_turns() -> None:
     shares = [by_turns(name, mode="Fractional") for name in "xy"]
-    assert "MemoryOverpromised" in {finding.kind for finding in look(*shares).findings}
+    assert "MemoryOverpromised" in {finding.kind for finding in look(*shares).items}
 
 
 def test_the_report_counts_what_it_looked_at() -> None:
@@ -279,13 +279,13 @@ def test_the_report_counts_what_it_looked_at() -> None:
 def test_a_running_job_whose_devices_no_pod_holds_is_found() -> None:
     job = make_job(phase="Running", devices=[("a", 0), ("a", 1)])
     pod = make_pod(held=((0, 1000, 32768),), asks=WHOLE, labels={names.LABEL_JOB: "train"})
-    (finding,) = look(pod, jobs=[job]).findings
+    (finding,) = look(pod, jobs=[job]).items
     assert (finding.kind, finding.subject) == ("AllocationWithoutPod", "default/train")
     assert "device 1 of a" in finding.message
 
 
 def test_a_finished_job_may_tell_the_devices_that_it_held() -> None:
-    assert look(jobs=[make_job(phase="Succeeded", devices=[("a", 0)])]).findings == ()
+    assert look(jobs=[make_job(phase="Succeeded", devices=[("a", 0)])]).items == []
 
 
 # --- every finding's sentence --------------------------------------------------------------------------------------
@@ -391,28 +391,28 @@ SENTENCES = {
 
 @pytest.mark.parametrize(("pods", "found"), SENTENCES.values(), ids=SENTENCES.keys())
 def test_a_finding_names_kind_subject_and_numbers(pods: tuple[Pod, ...], found: set[tuple[str, str, str]]) -> None:
-    assert {(each.kind, each.subject, each.message) for each in look(*pods).findings} == found
+    assert {(each.kind, each.subject, each.message) for each in look(*pods).items} == found
 
 
 # --- boundaries ----------------------------------------------------------------------------------------------------
 
 
 def kinds(*pods: Pod, **more: object) -> list[str]:
-    return [finding.kind for finding in look(*pods, **more).findings]
+    return [finding.kind for finding in look(*pods, **more).items]
 
 
 def test_a_whole_device_may_be_promised_to_the_last_mib_beside_its_reserve() -> None:
     gpunodes = [make_gpunode("a", reserved_mib=768)]
     for memory, expected in ((32000, []), (32001, ["MemoryOverpromised"])):
         pod = make_pod("x", held=((0, 1000, memory),), asks=WHOLE)
-        assert [each.kind for each in audit(nodes=[make_node("a")], gpunodes=gpunodes, pods=[pod]).findings] == expected
+        assert [each.kind for each in audit(nodes=[make_node("a")], gpunodes=gpunodes, pods=[pod]).items] == expected
 
 
 def test_shares_may_use_the_guards_part_of_what_the_reserve_leaves() -> None:
     gpunodes = [make_gpunode("a", reserved_mib=768)]
     for memory, expected in ((25600, []), (25601, ["MemoryOverpromised"])):
         found = audit(nodes=[make_node("a")], gpunodes=gpunodes, pods=[half("x", memory=memory)])
-        assert [each.kind for each in found.findings] == expected
+        assert [each.kind for each in found.items] == expected
 
 
 def test_one_exclusive_tenant_exempts_a_device_from_the_guard() -> None:
@@ -469,7 +469,7 @@ def test_a_device_that_has_another_index_now_is_found() -> None:
         held, containers=[ContainerAllocation(index=0, devices=[msgspec.structs.replace(device, index=1)])]
     )
     meta = msgspec.structs.replace(pod.metadata, annotations=pod.metadata.annotations | annotations_of(moved))
-    (finding,) = look(msgspec.structs.replace(pod, metadata=meta)).findings
+    (finding,) = look(msgspec.structs.replace(pod, metadata=meta)).items
     assert (finding.kind, finding.subject) == ("UnknownDevice", "default/x")
     assert finding.message == "its allocation calls GPU-a-0 index 1, a reports index 0"
 
@@ -479,7 +479,7 @@ def test_a_container_that_the_pod_does_not_have_is_judged_by_the_pods_own_reques
     one = msgspec.structs.replace(pod.spec, containers=pod.spec.containers[:1])
     annotations = pod.metadata.annotations | {names.REQUEST: "0.3"}
     meta = msgspec.structs.replace(pod.metadata, annotations=annotations)
-    messages = {each.message for each in look(msgspec.structs.replace(pod, spec=one, metadata=meta)).findings}
+    messages = {each.message for each in look(msgspec.structs.replace(pod, spec=one, metadata=meta)).items}
     assert "its request 0.3 is for a share of 300, but it holds 250" in messages
 
 
@@ -533,7 +533,7 @@ def test_the_devices_of_all_pods_of_a_job_count() -> None:
         make_pod(f"train-{index}", held=((index, 1000, 32768),), asks=WHOLE, labels={names.LABEL_JOB: "train"})
         for index in (0, 1)
     ]
-    assert look(*pods, jobs=[job]).findings == ()
+    assert look(*pods, jobs=[job]).items == []
 
 
 def test_a_finished_job_does_not_hide_a_running_one() -> None:
@@ -541,7 +541,7 @@ def test_a_finished_job_does_not_hide_a_running_one() -> None:
         make_job("done", phase="Succeeded", devices=[("a", 0)]),
         make_job("lost", phase="Running", devices=[("a", 1)]),
     ]
-    assert [finding.subject for finding in look(jobs=jobs).findings] == ["default/lost"]
+    assert [finding.subject for finding in look(jobs=jobs).items] == ["default/lost"]
 
 
 @pytest.mark.parametrize(
@@ -562,7 +562,7 @@ def test_percent_of_memory_is_held_of_the_device_itself() -> None:
     def messages(held_mib: int) -> list[str]:
         pod = make_pod("x", held=((0, 500, held_mib),), asks={names.GPU_MILLI: "500"}, request="50%,0.5")
         report = audit(nodes=[make_node("a")], gpunodes=[make_gpunode("a", reserved_mib=768)], pods=[pod])
-        return [each.message for each in report.findings]
+        return [each.message for each in report.items]
 
     assert messages(16000) == []
     assert messages(15999) == ["its request 50%,0.5 is for 16000 MiB of GPU-a-0, but it holds 15999"]
@@ -592,7 +592,7 @@ def test_an_instance_is_held_by_who_asks_its_profile_alone(request_: str, profil
 
     def messages(text: str) -> list[str]:
         pod = make_pod("x", held=((0, 1000, 32768),), asks=WHOLE, request=text)
-        return [each.message for each in audit(nodes=[make_node("a")], gpunodes=[gpunode], pods=[pod]).findings]
+        return [each.message for each in audit(nodes=[make_node("a")], gpunodes=[gpunode], pods=[pod]).items]
 
     (message,) = messages(request_)
     assert message.startswith(f"its request {request_} is not for {held}, but it holds ")

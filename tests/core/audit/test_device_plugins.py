@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.answers.questions import Audit
 from dovetail.api.builtin import Container, Node, NodeStatus, Pod, Resources, ResourceSlice
 from dovetail.api.gpunode import Assignment, GPUNode
 from dovetail.api.meta import ObjectMeta
-from dovetail.audit.allocations import Report, Rules, audit
+from dovetail.audit.allocations import Rules, audit
 from tests.cli.builders import make_gpunode, make_job, make_pod
 
 GPU = "nvidia.com/gpu"
@@ -28,7 +29,7 @@ def reporting(**given: list[int]) -> GPUNode:
     return msgspec.structs.replace(gpunode, status=msgspec.structs.replace(gpunode.status, assignments=assignments))
 
 
-def look(*pods: Pod, report: GPUNode | None = None, labels: dict[str, str] | None = None, **more: Any) -> Report:
+def look(*pods: Pod, report: GPUNode | None = None, labels: dict[str, str] | None = None, **more: Any) -> Audit:
     node = Node(metadata=ObjectMeta(name="a", labels=labels or {}), status=NodeStatus(capacity={GPU: "2"}))
     return audit(nodes=[node], gpunodes=[report or make_gpunode("a")], pods=pods, **more)
 
@@ -46,7 +47,7 @@ def look(*pods: Pod, report: GPUNode | None = None, labels: dict[str, str] | Non
 )
 def test_what_kubelet_gave_needs_no_allocation(pods: tuple[Pod, ...], report: GPUNode | None) -> None:
     found = look(*pods, report=report)
-    assert found.findings == ()
+    assert found.items == []
     assert found.pods == len([pod for pod in pods if pod.status.phase != "Succeeded"])
 
 
@@ -61,30 +62,30 @@ FOUND = {
 
 @pytest.mark.parametrize(("pods", "report", "kind", "subject"), FOUND.values(), ids=FOUND.keys())
 def test_what_must_not_be_is_found(pods: tuple[Pod, ...], report: GPUNode | None, kind: str, subject: str) -> None:
-    (finding,) = look(*pods, report=report).findings
+    (finding,) = look(*pods, report=report).items
     assert (finding.kind, finding.subject) == (kind, subject)
 
 
 def test_the_finding_names_numbers_and_pods() -> None:
-    (finding,) = look(asking("x", 2), asking("y")).findings
+    (finding,) = look(asking("x", 2), asking("y")).items
     assert finding.message == "its pods ask nvidia.com/gpu: 3, it has 2: default/x, default/y"
 
 
 def test_a_node_that_is_managed_and_served_by_kubelet_too_is_found() -> None:
-    (finding,) = look(asking("x"), labels={names.LABEL_MANAGED: "true"}).findings
+    (finding,) = look(asking("x"), labels={names.LABEL_MANAGED: "true"}).items
     assert (finding.kind, finding.subject) == ("BothKinds", "a")
 
 
 def test_a_running_job_tells_the_devices_that_kubelet_gave_its_pods() -> None:
     pod = asking("x", labels={names.LABEL_JOB: "train"})
     job = make_job(phase="Running", devices=[("a", 1)])
-    assert look(pod, report=reporting(x=[1]), jobs=[job]).findings == ()
-    (finding,) = look(pod, report=reporting(x=[0]), jobs=[job]).findings
+    assert look(pod, report=reporting(x=[1]), jobs=[job]).items == []
+    (finding,) = look(pod, report=reporting(x=[0]), jobs=[job]).items
     assert finding.kind == "AllocationWithoutPod"
 
 
 def test_only_the_configured_resources_are_a_vendor_s() -> None:
-    assert look(asking("x", 3), rules=Rules(vendor_resources=["amd.com/gpu"])).findings == ()
+    assert look(asking("x", 3), rules=Rules(vendor_resources=["amd.com/gpu"])).items == []
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_a_managed_node_that_a_dra_driver_serves_too(
 ) -> None:
     spec = {"driver": "gpu.nvidia.com", **where}
     found = look(labels=labels, slices=[msgspec.convert({"metadata": {"name": "s"}, "spec": spec}, ResourceSlice)])
-    assert [each.kind for each in found.findings] == kinds
+    assert [each.kind for each in found.items] == kinds
 
 
 def with_inits(name: str, count: int, *inits: tuple[int, str]) -> Pod:
@@ -129,13 +130,13 @@ def with_inits(name: str, count: int, *inits: tuple[int, str]) -> Pod:
 )
 def test_a_pod_asks_the_most_that_its_containers_ask_at_one_time(inits: list[tuple[int, str]], asked: int) -> None:
     pod = with_inits("x", 1, *inits)
-    found = [each.message for each in look(pod, report=reporting(x=[0])).findings if each.kind == "Mismatch"]
+    found = [each.message for each in look(pod, report=reporting(x=[0])).items if each.kind == "Mismatch"]
     assert found == ([] if asked == 1 else [f"it asks {asked} devices, but a reports that it got 1"])
 
 
 def test_as_many_as_the_node_has_may_be_asked() -> None:
-    assert look(asking("x", 2)).findings == ()
-    assert [each.kind for each in look(asking("x", 3)).findings] == ["CountOverpromised"]
+    assert look(asking("x", 2)).items == []
+    assert [each.kind for each in look(asking("x", 3)).items] == ["CountOverpromised"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_as_many_as_the_node_has_may_be_asked() -> None:
     ],
 )
 def test_a_finding_about_a_report_names_what_it_says(pods: tuple[Pod, ...], report: GPUNode, message: str) -> None:
-    (finding,) = look(*pods, report=report).findings
+    (finding,) = look(*pods, report=report).items
     assert finding.message == message
 
 
@@ -173,7 +174,7 @@ def test_a_finding_about_a_report_names_what_it_says(pods: tuple[Pod, ...], repo
     ],
 )
 def test_a_device_is_of_a_model_that_the_request_names_with_its_memory(request_: str, findings: int) -> None:
-    assert len(look(asking("x", request=request_), report=reporting(x=[0])).findings) == findings
+    assert len(look(asking("x", request=request_), report=reporting(x=[0])).items) == findings
 
 
 def test_both_reports_count_where_two_nodes_report() -> None:
@@ -184,10 +185,10 @@ def test_both_reports_count_where_two_nodes_report() -> None:
         gpunodes=[first, second],
         pods=[pod],
     )
-    assert found.findings == ()
+    assert found.items == []
 
 
 def test_both_pods_of_a_job_hold_what_its_status_names() -> None:
     pods = [asking(name, labels={names.LABEL_JOB: "train"}) for name in "xy"]
     job = make_job(workers=2, phase="Running", devices=[("a", 0), ("a", 1)])
-    assert look(*pods, report=reporting(x=[0], y=[1]), jobs=[job]).findings == ()
+    assert look(*pods, report=reporting(x=[0], y=[1]), jobs=[job]).items == []

@@ -8,8 +8,7 @@ import pytest
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
-from dovetail.audit.allocations import Rules, audit
-from dovetail.audit.findings import LAGGING
+from dovetail.audit.allocations import LAGGING, Rules, audit
 from tests.cli.builders import make_gpunode, make_job, make_node, make_pod
 
 WHOLE = ((0, 1000, 32768),)
@@ -46,7 +45,7 @@ def job(*, phase: str = "Running", placement: dict[str, Any] | None = None, **sp
 
 def found(record: GPUJob, *pods: Pod) -> list[tuple[str, str]]:
     report = audit(nodes=[make_node("a")], gpunodes=[make_gpunode("a")], pods=pods, jobs=[record], rules=Rules())
-    return [(each.kind, each.message) for each in report.findings if each.kind in LAGGING]
+    return [(each.kind, each.message) for each in report.items if each.kind in LAGGING]
 
 
 @pytest.mark.parametrize(

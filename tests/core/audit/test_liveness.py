@@ -88,7 +88,7 @@ def found(
     quotas: tuple[DatedQuota, ...] | None = (),
 ) -> list[tuple[str, str]]:
     looked = audit(nodes=nodes, gpunodes=reports, pods=pods, jobs=jobs, rules=OLD, quotas=quotas, now=NOW)
-    return [(each.kind, each.subject) for each in looked.findings if each.kind in KINDS]
+    return [(each.kind, each.subject) for each in looked.items if each.kind in KINDS]
 
 
 WAITS = [("WaitsThoughItFits", "default/train")]
@@ -342,11 +342,11 @@ def test_pods_outside_jobs_count_towards_their_namespace_and_towards_no_user() -
 
 def test_without_a_time_nothing_is_judged_by_its_age() -> None:
     looked = audit(nodes=[node()], gpunodes=[report()], pods=[], jobs=[job(status=planned())], rules=OLD, quotas=())
-    assert looked.findings == ()
+    assert looked.items == []
 
 
 def test_the_bound_is_the_readers() -> None:
     young = job(created=ago(seconds=30))
     rules = Rules(older_than_seconds=timedelta(seconds=20).total_seconds())
     looked = audit(nodes=[node()], gpunodes=[report()], pods=[], jobs=[young], rules=rules, quotas=(), now=NOW)
-    assert [each.kind for each in looked.findings] == ["WaitsThoughItFits"]
+    assert [each.kind for each in looked.items] == ["WaitsThoughItFits"]

@@ -87,7 +87,7 @@ async def test_when_the_node_moves_nobody_any_more_who_is_there_stays_and_nobody
         gpunodes=[msgspec.convert(each, GPUNode) for each in api.objects["gpunodes"].values()],
         pods=[msgspec.convert(pod, Pod) for pod in api.objects["pods"].values()],
     )
-    assert report.findings == ()
+    assert report.items == []
     assert [*report.notes] == [
         (
             "a/0: 40960 MiB are promised by turns, usable are 26214, and the node moves no tenant to the host now: "
