@@ -29,11 +29,12 @@ import plane
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from dovetail import names
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.resources import GPUNODES, NODES, PODS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail_sandbox.cluster import Cluster
 from tests.agent.nvml_stub import GPU_IS_LOST, Process, Scenario, built, card_uuid
 

@@ -22,12 +22,13 @@ import queue_plane
 
 from dovetail import names
 from dovetail.api.builtin import Job, Node, Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import GPUJob, job_of
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail.query.dry_run import dry_run_on, prepare
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)

@@ -22,8 +22,9 @@ import uvloop
 from aiohttp import web
 from asking import Figure
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
@@ -147,7 +148,7 @@ def fill(ledger: Ledger, *, nodes: int, pods_per_node: int) -> None:
         ledger.set_devices(node, devices=devices)
         for pod in range(pods_per_node):
             device = devices[pod % DEVICES]
-            share = DeviceClaim(
+            share = AllocatedDevice(
                 index=device.index,
                 uuid=device.uuid,
                 share_milli=milli,

@@ -22,7 +22,8 @@ import plane
 from asking import Figure
 from plane import NodeShape
 
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.devices import AllocatedDevice
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail_sandbox import credential
 from dovetail_sandbox.cluster import Cluster
 

@@ -21,10 +21,11 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod, PodSpec, PodStatus
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunodetenants import GPUNodeTenants
 from dovetail.api.meta import EventType, ObjectMeta
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail_operator.watchers.node_tenants import NodeTenants
 
 

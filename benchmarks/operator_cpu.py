@@ -34,7 +34,8 @@ import turns
 from queue_plane import NAMESPACE
 
 from dovetail import names
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.devices import AllocatedDevice
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from tests.poison.api_server import ApiServer
 
 AT = "2026-01-01T00:00:00Z"

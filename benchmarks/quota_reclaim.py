@@ -24,11 +24,12 @@ import queue_plane
 import quota_plane
 from queue_workload import DEVICES, cluster
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import job_of
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.gpu.request import parse
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.limits.guarantees import capacity_of
@@ -129,7 +130,7 @@ def borrowers(ledger: Ledger, *, rng: Random) -> tuple[list[Running], list[Count
             size = min(rng.choice((1, 2, 4, 8)), len(devices) - at)
             key = f"{node}-{at}"
             held = tuple(
-                DeviceClaim(index=each.index, uuid=each.uuid, share_milli=1000, memory_mib=each.memory_mib)
+                AllocatedDevice(index=each.index, uuid=each.uuid, share_milli=1000, memory_mib=each.memory_mib)
                 for each in devices[at : at + size]
             )
             ledger.commit(Claim(key=key, node=node, devices=held))

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from dovetail.api.builtin import Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Mode, Workload
 from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.cluster.node_tenants import tenant_of_pod
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
-from dovetail.pods.allocation import AllocatedDevice
 from dovetail.pods.tenancy import DEFAULT_PRIORITY
 
 
@@ -64,10 +64,7 @@ def tenant_from(listed: NodeTenant, *, node: str) -> Tenant:
         cpu_milli=listed.cpu_milli,
         memory_mib=listed.memory_mib,
         mode=listed.mode,
-        devices=tuple(
-            AllocatedDevice(uuid=each.uuid, index=each.index, share_milli=each.share_milli, memory_mib=each.memory_mib)
-            for each in listed.devices
-        ),
+        devices=tuple(listed.devices),
         namespace=listed.namespace,
         name=listed.name,
         by_vendor=listed.vendor_devices,

@@ -6,9 +6,10 @@ from typing import Any
 
 from dovetail import names
 from dovetail.api.builtin import Container, Node, NodeInfo, NodeStatus, Pod, PodSpec, PodStatus, Resources
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Mode
 from dovetail.api.meta import ObjectMeta
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail_agent.devices.simulated.provider import device_uuid
 from dovetail_agent.tenants import Tenant
 

@@ -8,11 +8,12 @@ import msgspec
 from dovetail import names
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.conversion import values_of
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import AssignedDevice, GPUJob, GPUJobSpec, GPUJobStatus, template_of
 from dovetail.api.gpunode import Device, GPUNode, GPUNodeStatus
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import ObjectMeta
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

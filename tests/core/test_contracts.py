@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from dovetail import names
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Phase, Reason
 from dovetail.api.gpunode import Assignment, Device, Enforcement, GPUNodeStatus, Links, Stranger
 from dovetail.engine.filter.messages import need
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.refusals import UNRESOLVABLE, RefusalKind
-from dovetail.pods.allocation import AllocatedDevice, Allocation
+from dovetail.pods.allocation import Allocation
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "contracts.md").read_text(encoding="utf-8")

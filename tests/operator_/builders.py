@@ -11,6 +11,7 @@ import msgspec
 
 from dovetail.api.builtin import Job, Node, Pod
 from dovetail.api.conversion import values_of
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import GPUJob, Mode, job_of
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster.view import ClusterView
@@ -25,7 +26,7 @@ from dovetail.jobs.owner_reference import owner_reference
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.kube.client import Client
 from dovetail.names import LABEL_JOB
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.ways import fell_back

@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from dovetail import names
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import GPUJob
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.model.claims import Claim
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from tests.core.engine.builders import make_ask
 from tests.virtual_time import VirtualLoop
 from tests.world.api import ApiServer, Values

@@ -3,30 +3,16 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-import msgspec
-
+from dovetail.answers import Row
 from dovetail.answers.inventory import DeviceUse, Holder, Inventory
+from dovetail.answers.questions import ExplainedDevice
 from dovetail.api.gpujob import Workload
 from dovetail.gpu.request import WHOLE_MILLI
 
 _Held = tuple[str, DeviceUse, Holder]
 
 
-class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """A device, or a share of it, that a job's pod holds.
-
-    memory_mib is what is promised of its memory, in MiB.
-    """
-
-    node: str
-    index: int
-    uuid: str
-    pod: str
-    share_milli: int
-    memory_mib: int
-
-
-class JobUse(msgspec.Struct, frozen=True, kw_only=True):
+class JobUse(Row, frozen=True, kw_only=True):
     """What a job, or a pod that belongs to no job, holds.
 
     job         its number in its namespace; None for such a pod
@@ -44,7 +30,7 @@ class JobUse(msgspec.Struct, frozen=True, kw_only=True):
     workload: Workload | None
     gpus: float
     memory_mib: int
-    devices: list[HeldDevice]
+    devices: list[ExplainedDevice]
 
 
 def job_uses(found: Inventory) -> list[JobUse]:
@@ -77,7 +63,7 @@ def _job_use(held: Sequence[_Held]) -> JobUse:
         gpus=round(sum(use.gpus * holder.share_milli for _, use, holder in held) / WHOLE_MILLI, 3),
         memory_mib=sum(holder.memory_mib for _, _, holder in held),
         devices=[
-            HeldDevice(
+            ExplainedDevice(
                 node=node,
                 index=use.device.index,
                 uuid=use.device.uuid,

@@ -29,22 +29,6 @@ from dovetail.formats.timestamps import after, moment, timestamp
 from dovetail.jobs.display_name import display_name
 
 
-class DeviceShare(Row, frozen=True, kw_only=True):
-    """A device, or a share of one; `index` is that on its node."""
-
-    node: str
-    index: int
-    uuid: str
-    share_milli: int
-    memory_mib: int
-
-
-class JobDevice(DeviceShare, frozen=True, kw_only=True):
-    """What a worker holds or held; `worker` counts from 0."""
-
-    worker: int
-
-
 class JobDependency(Row, frozen=True, kw_only=True):
     """A job that must meet a condition first, and whether it has met it; null until the operator has looked."""
 
@@ -88,7 +72,7 @@ class JobRow(Row, frozen=True, kw_only=True):
     basis: str
     dependencies: list[JobDependency]
     nodes: list[str]
-    devices: list[JobDevice]
+    devices: list[AssignedDevice]
     time_limit_seconds: int | None
     submitted_at: str
     started_at: str | None
@@ -215,7 +199,7 @@ def job_row(job: GPUJob) -> JobRow:
         basis="" if place is None else place.basis,
         dependencies=_dependencies(job),
         nodes=status.nodes,
-        devices=[job_device(each) for each in status.devices],
+        devices=status.devices,
         time_limit_seconds=spec.active_deadline_seconds,
         submitted_at=meta.creation_timestamp,
         started_at=status.start_time,
@@ -237,18 +221,6 @@ def _dependencies(job: GPUJob) -> list[JobDependency]:
         JobDependency(name=each.name, condition=each.condition, state=known.get(each.name))
         for each in job.spec.dependencies
     ]
-
-
-def job_device(device: AssignedDevice) -> JobDevice:
-    """The device of a worker as a row."""
-    return JobDevice(
-        worker=device.worker,
-        node=device.node,
-        index=device.index,
-        uuid=device.uuid,
-        share_milli=device.share_milli,
-        memory_mib=device.memory_mib,
-    )
 
 
 def end_of(job: GPUJob) -> str | None:

@@ -1,8 +1,8 @@
 """The plan of the queue: what runs, when jobs that wait start, what is kept for them, what is emptied. Types only."""
 
 from dovetail.answers import Row
-from dovetail.answers.jobs import JobDevice, JobReference
-from dovetail.api.gpujob import Phase
+from dovetail.answers.jobs import JobReference
+from dovetail.api.gpujob import AssignedDevice, Phase
 
 
 class FilledGap(Row, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class PlanRow(Row, frozen=True, kw_only=True):
     leaves_at: str | None
     position: int | None
     nodes: list[str]
-    devices: list[JobDevice]
+    devices: list[AssignedDevice]
     planned: list[PlannedWorkers]
     fills: FilledGap | None
 

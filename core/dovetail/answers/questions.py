@@ -3,7 +3,8 @@
 from typing import Literal
 
 from dovetail.answers import Row
-from dovetail.answers.jobs import DeviceShare, JobReference
+from dovetail.answers.jobs import JobReference
+from dovetail.api.devices import DeviceShare
 from dovetail.api.gpujob import Mode, Policy
 from dovetail.formats.notebook import view
 
@@ -122,7 +123,7 @@ class ExplainedCause(Row, frozen=True, kw_only=True):
 
 
 class ExplainedDevice(DeviceShare, frozen=True, kw_only=True):
-    """What a pod of the subject holds."""
+    """A device, or a share of one, that a pod holds."""
 
     pod: str
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Mode, Workload
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.names import API_VERSION
@@ -16,15 +17,6 @@ KIND: Final = "GPUNodeTenants"
 # kubelet runs 110 pods by default, and several hundred where a site says so.
 MOST_TENANTS: Final = 1024
 _Mib = Annotated[int, Meta(ge=0, le=1 << 53)]
-
-
-class TenantDevice(Described, frozen=True, kw_only=True):
-    """One device as promised."""
-
-    uuid: Annotated[str, Meta(description="UUID of the device.", max_length=128)]
-    index: Annotated[int, Meta(description="Index of the device on the node.", ge=0)]
-    share_milli: Annotated[int, Meta(description="Share of the device, in thousandths.", ge=1, le=1000)]
-    memory_mib: Annotated[_Mib, Meta(description="Memory that was promised, in MiB.")]
 
 
 class NodeTenant(Described, frozen=True, kw_only=True):
@@ -37,7 +29,7 @@ class NodeTenant(Described, frozen=True, kw_only=True):
     running: Annotated[bool, Meta(description="Its containers run.")] = False
     leaving: Annotated[bool, Meta(description="It was deleted and is ending.")] = False
     mode: Annotated[Mode, Meta(description="How it uses its devices.")] = "Exclusive"
-    devices: Annotated[list[TenantDevice], Meta(description="Its devices, by its allocation.", max_length=1024)] = []
+    devices: Annotated[list[AllocatedDevice], Meta(description="Its devices, by its allocation.", max_length=1024)] = []
     guard_fraction: Annotated[
         float, Meta(description="The part of its devices' memory that may be promised to all tenants.", ge=0, le=1)
     ] = 1.0

@@ -16,6 +16,7 @@ from typing import Final
 from dovetail import names
 from dovetail.answers.questions import Audit, Finding, FindingKind
 from dovetail.api.builtin import Container, Node, Pod, ResourceSlice, is_terminated
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.audit.device_kinds import unwanted
@@ -27,7 +28,7 @@ from dovetail.audit.room import open_nodes
 from dovetail.formats import quantities
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.gpu.request import WHOLE_MILLI, RequestError, parse
-from dovetail.pods.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
+from dovetail.pods.allocation import Allocation, AllocationError, allocation_in
 from dovetail.pods.effective_request import host_room_mib
 
 # By default, what lasts a minute is no delay of programs that write within seconds, on a busy machine too.

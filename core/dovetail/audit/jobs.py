@@ -7,6 +7,7 @@ from typing import Final
 
 from dovetail.answers.questions import Finding
 from dovetail.api.builtin import Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import FINISHED, GPUJob, ResourceRequest
 from dovetail.api.gpunode import Device
 from dovetail.api.meta import key_of
@@ -14,7 +15,7 @@ from dovetail.audit.device_plugins import VendorPods
 from dovetail.formats.quantities import QuantityError, mebibytes
 from dovetail.gpu.device_plugins import card_of
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, parse
-from dovetail.pods.allocation import AllocatedDevice, Allocation
+from dovetail.pods.allocation import Allocation
 from dovetail.pods.tenancy import job_of, tenancy_in
 
 _HOLDING: Final = frozenset({"Starting", "Running"})

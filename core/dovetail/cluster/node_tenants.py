@@ -5,7 +5,7 @@ import logging
 import msgspec
 
 from dovetail.api.builtin import Pod, is_terminated
-from dovetail.api.gpunodetenants import NodeTenant, TenantDevice
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.decoding import UnreadableError, convert
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.pods.allocation import Allocation, AllocationError, allocation_in
@@ -31,7 +31,7 @@ def tenant_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> NodeTenant
         running=pod.status.phase == "Running",
         leaving=pod.metadata.deletion_timestamp is not None,
         mode=allocation.mode if allocation else "Exclusive",
-        devices=_devices_of(allocation),
+        devices=allocation.devices if allocation else [],
         guard_fraction=(allocation.guard_fraction if allocation else None) or 1.0,
         movable=allocation is not None and allocation.movable,
         workload=allocation.workload if allocation else None,
@@ -60,13 +60,6 @@ def _within_bounds(tenant: NodeTenant) -> NodeTenant:
         running=tenant.running,
         leaving=tenant.leaving,
     )
-
-
-def _devices_of(allocation: Allocation | None) -> list[TenantDevice]:
-    return [
-        TenantDevice(uuid=each.uuid, index=each.index, share_milli=each.share_milli, memory_mib=each.memory_mib)
-        for each in (allocation.devices if allocation else ())
-    ]
 
 
 def _allocation_of(pod: Pod) -> Allocation | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod, ResourceSlice, is_terminated
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster import availability
 from dovetail.cluster.dra_drivers import NodeDrivers, Reach
@@ -15,7 +16,7 @@ from dovetail.cluster.node_kind import labelled_devices, serving
 from dovetail.cluster.staleness import Freshness
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.availability import BLOCKING, CORDONED_NODE, Unavailable, first_of
-from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.inventory import ANY_NUMBER, DeviceFacts, NodeFacts
 from dovetail.engine.model.settings import Limits
 from dovetail.formats.quantities import mebibytes, milli, whole
@@ -376,16 +377,7 @@ def claim_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Claim:
         key=pod.metadata.uid,
         node=pod.spec.node_name,
         mode=allocation.mode if allocation else "Exclusive",
-        devices=tuple(
-            DeviceClaim(
-                index=device.index,
-                uuid=device.uuid,
-                share_milli=device.share_milli,
-                memory_mib=device.memory_mib,
-                mig=device.mig or "",
-            )
-            for device in (allocation.devices if allocation else ())
-        ),
+        devices=tuple(allocation.devices) if allocation else (),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         guard_fraction=allocation.guard_fraction if allocation else None,
@@ -405,6 +397,6 @@ def _allocation_of(pod: Pod) -> Allocation | None:
         return None
 
 
-def _whole(facts: DeviceFacts, *, memory: bool) -> DeviceClaim:
+def _whole(facts: DeviceFacts, *, memory: bool) -> AllocatedDevice:
     memory_mib = max(0, facts.memory_mib - facts.reserved_mib) if memory else 0
-    return DeviceClaim(index=facts.index, uuid=facts.uuid, share_milli=WHOLE_MILLI, memory_mib=memory_mib)
+    return AllocatedDevice(index=facts.index, uuid=facts.uuid, share_milli=WHOLE_MILLI, memory_mib=memory_mib)

@@ -9,33 +9,18 @@ from typing import Annotated, Final
 import msgspec
 
 from dovetail import names
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Mode, Workload
 from dovetail.api.meta import Described
 from dovetail.decoding import UnreadableError, decode
-from dovetail.gpu.mig import PROFILE_PATTERN
-from dovetail.gpu.request import MAX_MEMORY_MIB, WHOLE_MILLI
 
 ALLOCATION_VERSION: Final = 1
 # The highest weight in turns, as in a GPUJob's spec.priority.
 MAX_PRIORITY: Final = 255
-MIG_PATTERN: Final = f"^{PROFILE_PATTERN}$"
 
 
 class AllocationError(ValueError):
     """An annotation that is not an allocation."""
-
-
-class AllocatedDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """One device as promised: its share in thousandths and its memory in MiB.
-
-    `mig` is the profile of a MIG instance; a GPU has no such field.
-    """
-
-    uuid: str
-    index: Annotated[int, msgspec.Meta(ge=0)]
-    share_milli: Annotated[int, msgspec.Meta(ge=1, le=WHOLE_MILLI)]
-    memory_mib: Annotated[int, msgspec.Meta(ge=0, le=MAX_MEMORY_MIB)]
-    mig: Annotated[str, msgspec.Meta(pattern=MIG_PATTERN)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ContainerAllocation(Described, frozen=True, kw_only=True, omit_defaults=False):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from dovetail.answers.inventory import NodeUse
-from dovetail.answers.jobs import JobReference, end_of, job_device, job_reference
+from dovetail.answers.jobs import JobReference, end_of, job_reference
 from dovetail.answers.owners import user_of
 from dovetail.answers.plan import FilledGap, KeptRoom, PlanDrain, PlannedWorkers, PlanRow, PlanWindow
 from dovetail.answers.readers import Reader
@@ -84,7 +84,7 @@ def plan_row(job: GPUJob, *, fills: FilledGap | None = None) -> PlanRow | None:
         leaves_at=None if status.preemption is None else status.preemption.at,
         position=None if place is None else place.position,
         nodes=status.nodes,
-        devices=[job_device(each) for each in job.status.devices],
+        devices=job.status.devices,
         planned=_planned(job),
         fills=fills,
     )

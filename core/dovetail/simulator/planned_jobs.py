@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.engine.filter.fit import Fit
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.engine.score.fit_cache import FitCache
@@ -99,7 +100,7 @@ class PlannedJobs:
             node=node,
             mode="Fractional" if shape.is_share else "Exclusive",
             devices=tuple(
-                DeviceClaim(index=at, uuid=f"{node}-{at}", share_milli=shape.share_milli, memory_mib=memory_mib)
+                AllocatedDevice(index=at, uuid=f"{node}-{at}", share_milli=shape.share_milli, memory_mib=memory_mib)
                 for at in choice.devices
             ),
             cpu_milli=shape.cpu_milli,

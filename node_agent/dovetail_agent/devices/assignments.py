@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import Assignment
 from dovetail.gpu.device_plugins import Vendors, card_of
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail.pods.allocation import AllocatedDevice
 from dovetail_agent.devices.model import DeviceInfo, Inventory
 from dovetail_agent.tenants import Tenant
 

@@ -1,12 +1,11 @@
 """Jobs on unhealthy devices: which devices, the job's condition and its event. Pure."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
-from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpunode import Device, GPUNode
 from dovetail.api.meta import Condition, find_condition
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail_operator.events.announcement import Announcement
@@ -15,33 +14,18 @@ CONDITION: Final = "DevicesHealthy"
 _SHOWN: Final = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class BadDevice:
-    """An unhealthy device, with the agent's reason."""
-
-    node: str
-    index: int
-    uuid: str
-    reason: str
-
-    @property
-    def sentence(self) -> str:
-        """The device and its reason as a sentence."""
-        why = f": {self.reason}" if self.reason else ""
-        return f"GPU {self.index} of {self.node} ({self.uuid}) is unhealthy{why}"
-
-
 class BadDevices:
     """The unhealthy devices of all nodes, from the agents' reports."""
 
     def __init__(self) -> None:
-        self._of_node: dict[str, dict[str, BadDevice]] = {}
+        # By node and UUID: the device's index, and what is wrong with it in a sentence.
+        self._of_node: dict[str, dict[str, tuple[int, str]]] = {}
 
     def changed(self, gpunode: GPUNode) -> set[str]:
         """Take a report. Returns the UUIDs of the devices whose health or reason has changed."""
         name, before = gpunode.metadata.name, self._of_node.get(gpunode.metadata.name, {})
         after = {
-            device.uuid: BadDevice(node=name, index=device.index, uuid=device.uuid, reason=device.health_reason)
+            device.uuid: (device.index, _sentence(device, node=name))
             for device in gpunode.status.devices
             if device.health == "Unhealthy"
         }
@@ -52,33 +36,35 @@ class BadDevices:
         """Drop a node whose GPUNode is deleted."""
         self._of_node.pop(node, None)
 
-    def held_by(self, pods: Iterable[Pod], *, ledger: Ledger) -> tuple[BadDevice, ...]:
-        """The unhealthy devices that unfinished pods hold."""
+    def held_by(self, pods: Iterable[Pod], *, ledger: Ledger) -> tuple[str, ...]:
+        """The unhealthy devices that unfinished pods hold, as sentences, by node and index."""
         claims = [
             claim for pod in pods if not is_terminated(pod) and (claim := ledger.claim(pod.metadata.uid)) is not None
         ]
         held = {(claim.node, device.uuid) for claim in claims for device in claim.devices}
-        bad = (self._of_node.get(node, {}).get(uuid) for node, uuid in held)
-        return tuple(sorted(card for card in bad if card is not None))
+        bad = ((node, *known) for node, uuid in held if (known := self._of_node.get(node, {}).get(uuid)) is not None)
+        return tuple(text for _, _, text in sorted(bad))
 
 
-def sentence(cards: Iterable[BadDevice]) -> str:
+def _sentence(device: Device, *, node: str) -> str:
+    why = f": {device.health_reason}" if device.health_reason else ""
+    return f"GPU {device.index} of {node} ({device.uuid}) is unhealthy{why}"
+
+
+def sentence(bad: Sequence[str]) -> str:
     """The unhealthy devices of a job in one sentence."""
-    listed = [card.sentence for card in cards]
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return "; ".join(listed[:_SHOWN]) + more
+    more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+    return "; ".join(bad[:_SHOWN]) + more
 
 
-def condition_of(
-    cards: tuple[BadDevice, ...], *, before: Condition | None, finished: bool, now: str
-) -> Condition | None:
+def condition_of(bad: Sequence[str], *, before: Condition | None, finished: bool, now: str) -> Condition | None:
     """Whether the job's devices are healthy; None before the first fault.
 
     A finished job keeps its condition.
     """
-    if cards:
+    if bad:
         return Condition(
-            type=CONDITION, status="False", reason="Unhealthy", message=sentence(cards), last_transition_time=now
+            type=CONDITION, status="False", reason="Unhealthy", message=sentence(bad), last_transition_time=now
         )
     if before is None or finished:
         return before

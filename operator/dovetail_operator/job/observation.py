@@ -11,14 +11,14 @@ from typing import Final
 
 from dovetail import names
 from dovetail.api.builtin import Job, Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import AssignedDevice, DependencyStatus, GPUJob, Measured, MemoryUse, Placement
 from dovetail.api.gpunode import Enforcement, Overuse
-from dovetail.engine.model.claims import Ask, DeviceClaim
+from dovetail.engine.model.claims import Ask
 from dovetail.jobs.batch_job import worker_of
 from dovetail.jobs.obstacle import Obstacle
-from dovetail.pods.allocation import AllocatedDevice, AllocationError, allocation_in
+from dovetail.pods.allocation import AllocationError, allocation_in
 from dovetail.queue.verdicts import Verdict
-from dovetail_operator.devices.bad_devices import BadDevice
 
 COMPLETION_INDEX: Final = names.COMPLETION_INDEX
 
@@ -82,8 +82,8 @@ class Observed:
     """The number of workers that an elastic job requests."""
     cpu_after_seconds: float | None = None
     """After how long a wait for busy GPUs the job runs on the CPU, see `dovetail.jobs.cpu_fallback`."""
-    bad_cards: tuple[BadDevice, ...] = ()
-    """Unhealthy devices that the job holds."""
+    bad_cards: tuple[str, ...] = ()
+    """Unhealthy devices that the job holds, a sentence for each."""
     leaves_bad_cards: bool = False
     """Whether the job restarts on other nodes because of `bad_cards`."""
     overuses: tuple[Overuse, ...] = ()
@@ -98,7 +98,7 @@ class Observed:
     """Why Kueue has not admitted the job, in Kueue's words; empty without a reason."""
     simulated: bool = False
     """Whether nothing of the job really runs: it is on simulated nodes, or there are no others."""
-    given: Mapping[str, Sequence[DeviceClaim]] = field(default_factory=dict)
+    given: Mapping[str, Sequence[AllocatedDevice]] = field(default_factory=dict)
     """The devices that a vendor's device plugin gave each pod, by pod UID."""
 
 
@@ -112,7 +112,7 @@ def bound_pods(pods: Sequence[Pod]) -> list[Pod]:
 
 
 def devices_of(
-    pods: Sequence[Pod], *, given: Mapping[str, Sequence[DeviceClaim]] = MappingProxyType({})
+    pods: Sequence[Pod], *, given: Mapping[str, Sequence[AllocatedDevice]] = MappingProxyType({})
 ) -> list[AssignedDevice]:
     """The devices that bound pods hold.
 

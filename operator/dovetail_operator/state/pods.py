@@ -7,9 +7,9 @@ from collections.abc import Container, Iterable, Sequence
 
 from dovetail import names
 from dovetail.api.builtin import Job, Pod, is_terminated
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.meta import EventType
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import DeviceClaim
 from dovetail.pods.tenancy import job_it_was_of, run_of
 
 
@@ -30,7 +30,7 @@ class JobPods:
         # Pods of any owner that are being deleted, by UID.
         self._going: dict[str, Pod] = {}
         # The devices that kubelet gave to pods that request a vendor's resource, by pod UID, until the pod is deleted.
-        self._given: dict[str, tuple[DeviceClaim, ...]] = {}
+        self._given: dict[str, tuple[AllocatedDevice, ...]] = {}
 
     def changed(self, type_: EventType, *, pod: Pod) -> str | None:
         """Record a pod event. Returns the key of the pod's GPUJob, None for a pod of no GPUJob."""
@@ -84,7 +84,7 @@ class JobPods:
             if uid in self._keys and claim is not None and claim.resource and claim.devices:
                 self._given[uid] = claim.devices
 
-    def given(self, pods: Sequence[Pod]) -> dict[str, tuple[DeviceClaim, ...]]:
+    def given(self, pods: Sequence[Pod]) -> dict[str, tuple[AllocatedDevice, ...]]:
         """The devices that kubelet gave each pod, by UID; empty where Dovetail chose the devices."""
         return {pod.metadata.uid: self._given.get(pod.metadata.uid, ()) for pod in pods}
 

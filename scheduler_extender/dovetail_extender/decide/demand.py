@@ -15,7 +15,7 @@ from dovetail.engine.model.ranking import Ranking, Rankings
 from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import RequestError
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation
+from dovetail.pods.allocation import Allocation, ContainerAllocation
 from dovetail.pods.containers import parts_of
 from dovetail.pods.demand import ask_of_pod
 from dovetail.pods.options.annotations import check_pod
@@ -93,16 +93,7 @@ def _read(pod: Pod, *, ranking: Ranking, vendors: Vendors) -> Ask | None:
 
 def allocation_of(claim: Claim, *, pod: Pod, tenancy: Tenancy) -> Allocation:
     """The claim as the pod's annotations record it, its devices assigned to containers in order."""
-    devices = (
-        AllocatedDevice(
-            uuid=device.uuid,
-            index=device.index,
-            share_milli=device.share_milli,
-            memory_mib=device.memory_mib,
-            mig=device.mig or msgspec.UNSET,
-        )
-        for device in claim.devices
-    )
+    devices = iter(claim.devices)
     containers = [
         ContainerAllocation(index=part.index, devices=list(islice(devices, part.request.count)))
         for part in parts_of(pod).parts

@@ -1,9 +1,9 @@
 import msgspec
 import pytest
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Mode
 from dovetail.api.gpunode import Device
-from dovetail.pods.allocation import AllocatedDevice
 from dovetail_agent.report.capacity import advertised, advertises, capacity_patch
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import make_node

@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import Enforcement, Fault, GPUNodeStatus, Links
-from dovetail.pods.allocation import AllocatedDevice
 from dovetail_agent.devices import model
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Sample
 from dovetail_agent.devices.simulated.provider import SimulatedProvider

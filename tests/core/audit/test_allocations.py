@@ -8,9 +8,10 @@ import pytest
 from dovetail import names
 from dovetail.answers.questions import Audit, Finding
 from dovetail.api.builtin import Container, Pod, Resources
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import Enforcement, GPUNode
 from dovetail.audit.allocations import Rules, audit
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, allocation_in, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, allocation_in, annotations_of
 from tests.cli.builders import make_gpunode, make_job, make_node, make_pod
 
 WHOLE = {names.GPU_MILLI: "1000"}

@@ -7,9 +7,10 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail.api.gpunodetenants import NodeTenant, TenantDevice
+from dovetail.api.devices import AllocatedDevice
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.cluster.node_tenants import tenant_of_pod
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from tests.core.builders import make_pod
 
 SHARE = Allocation(
@@ -53,7 +54,7 @@ def test_a_tenant_has_what_its_pod_was_bound_with() -> None:
     pod = bound(SHARE)
     found = tenant(pod)
     assert (found.uid, found.namespace, found.name) == (pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
-    assert found.devices == [TenantDevice(uuid="a-1", index=1, share_milli=500, memory_mib=1024)]
+    assert found.devices == [AllocatedDevice(uuid="a-1", index=1, share_milli=500, memory_mib=1024)]
     assert (found.mode, found.guard_fraction, found.workload, found.movable) == ("TimeShared", 0.95, "Training", True)
     assert (found.priority, found.reservation) == (20, True)
     assert (found.cpu_milli, found.memory_mib, found.vendor_devices) == (2000, 3072, 0)

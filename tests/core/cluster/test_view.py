@@ -5,11 +5,12 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Condition, Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import Reshape
 from dovetail.cluster.view import ClusterView, device_facts, node_facts
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from tests.core.builders import make_gpunode, make_node, make_pod
 from tests.core.engine.builders import make_ask
 

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster.dra_drivers import NodeDrivers
 from dovetail.cluster.view import ClusterView
@@ -22,7 +23,7 @@ from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu import mig
 from dovetail.gpu.request import GPURequest
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from tests.core.engine.builders import make_ask
 from tests.world.tables import content_of, tables
 

@@ -1,9 +1,10 @@
 """Builders of clusters and asks: a test names only what matters to it."""
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Mode, Policy, Workload
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.availability import Unavailable
-from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.gpu.memory_strategy import fraction_of
 from dovetail.gpu.request import parse
@@ -78,7 +79,7 @@ def hold_devices(  # a fixture writes promises without asking whether they fit
     workload: Workload | None = None,
 ) -> None:
     devices = tuple(
-        DeviceClaim(index=index, uuid=f"{node}-{index}", share_milli=share_milli, memory_mib=memory_mib)
+        AllocatedDevice(index=index, uuid=f"{node}-{index}", share_milli=share_milli, memory_mib=memory_mib)
         for index in indexes
     )
     key = key or f"{node}{indexes}{share_milli}{mode}"

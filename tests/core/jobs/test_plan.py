@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from dovetail.api.builtin import Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Placement
-from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.gpu.request import parse
 from dovetail.jobs.plan import (
     annotation_of,
@@ -80,14 +81,14 @@ def test_what_a_worker_takes_is_read_as_it_was_written(ask: Ask) -> None:
 
 def devices(*shares: tuple[int, int], **claim: Any) -> Claim:
     held = [
-        DeviceClaim(index=at, uuid=f"u{at}", share_milli=milli, memory_mib=mib)
+        AllocatedDevice(index=at, uuid=f"u{at}", share_milli=milli, memory_mib=mib)
         for at, (milli, mib) in enumerate(shares)
     ]
     return Claim(key="x", node="a", devices=tuple(held), **claim)
 
 
 INSTANCE = Claim(
-    key="x", node="a", devices=(DeviceClaim(index=9, uuid="MIG-9", share_milli=1000, memory_mib=9, mig="1g.10gb"),)
+    key="x", node="a", devices=(AllocatedDevice(index=9, uuid="MIG-9", share_milli=1000, memory_mib=9, mig="1g.10gb"),)
 )
 
 

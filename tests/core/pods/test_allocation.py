@@ -3,9 +3,9 @@ import json
 import pytest
 
 from dovetail import names
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Mode
 from dovetail.pods.allocation import (
-    AllocatedDevice,
     Allocation,
     AllocationError,
     ContainerAllocation,

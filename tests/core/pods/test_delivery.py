@@ -7,8 +7,9 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.gpu.request import RequestError
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation
+from dovetail.pods.allocation import Allocation, ContainerAllocation
 from dovetail.pods.delivery import annotations_for_plugin, of_job, of_pod, refuse_long_names
 
 

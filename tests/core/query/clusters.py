@@ -8,12 +8,13 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.builtin import Job, Node, Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail.pods.options import annotations
 from tests.operator_.builders import at, condition, make_child, make_job, make_pod
 from tests.spec_values import CARRIED

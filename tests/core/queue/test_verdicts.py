@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.engine.gang.shortage import Shortage
-from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.engine.model.claims import Claim
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.verdicts import kept_back
 from tests.core.queue.backfill.test_backfill import make_job
@@ -17,7 +18,7 @@ def reservation(
     *, priority: int = 10, share: float = 1.0, name: str = "team/first", devices: int = 4, number: int = 0
 ) -> Reservation:
     job = replace(make_job("first", str(devices), priority=priority), name=name, share=share, number=number)
-    named = tuple(DeviceClaim(index=at, uuid=f"d{at}", share_milli=1000, memory_mib=0) for at in range(devices - 1))
+    named = tuple(AllocatedDevice(index=at, uuid=f"d{at}", share_milli=1000, memory_mib=0) for at in range(devices - 1))
     return Reservation(job=job, at_seconds=60.0, claims=(Claim(key="c", node="a", devices=named, unnamed=1),))
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.api.devices import AllocatedDevice, DeviceShare
 from dovetail.api.gpujob import Policy
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
@@ -26,6 +27,10 @@ from tests.core.explain.builders import make_node
 from tests.extender.builders import make_pod, make_share
 
 SIZES = {"a": 4, "b": 2, "c": 2, "d": 1}
+
+
+def amounts(device: DeviceShare | AllocatedDevice) -> tuple[int, str, int, int]:
+    return device.index, device.uuid, device.share_milli, device.memory_mib
 
 
 def make_settings(policy: Policy, term: FragmentationPolicy) -> Settings:
@@ -147,8 +152,8 @@ def foretold_as_chosen(
             # Under PACK filter names one node.
             near = {
                 each.node: each.devices
-                for each in others
-                if cluster.settings.policy != "Pack" and best.score - each.score <= NEAR
+                for each in (best, *others)
+                if each is best or (cluster.settings.policy != "Pack" and best.score - each.score <= NEAR)
             }
-            assert ({best.node: best.devices} | near)[chosen.node] == chosen.devices
+            assert [amounts(each) for each in near[chosen.node]] == [amounts(each) for each in chosen.devices]
             cluster.bind(pod, chosen)

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from dovetail import names
-from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.api.devices import AllocatedDevice
+from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.refusals import Refusal
 from dovetail_extender.holds.planned_workers import ELSEWHERE, OVERTAKEN
 from tests.extender.builders import make_pod
@@ -305,7 +306,7 @@ def test_a_hold_that_is_older_than_what_is_known_of_its_device_lets_no_other_wor
     assert desk.held("job-early/0") == ["a"]
     (device,) = desk.ledger.devices("a")
     for key in ("pod-1", "pod-2", "pod-3"):
-        part = DeviceClaim(index=device.index, uuid=device.uuid, share_milli=250, memory_mib=100)
+        part = AllocatedDevice(index=device.index, uuid=device.uuid, share_milli=250, memory_mib=100)
         desk.ledger.commit(Claim(key=key, node="a", mode="Fractional", devices=(part,)))
     desk.put_job(late)
     assert desk.held("job-late/0") == [""]

@@ -10,7 +10,6 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Condition, find_condition
 from dovetail_operator.devices.bad_devices import (
     CONDITION,
-    BadDevice,
     BadDevices,
     announcement_of,
     condition_of,
@@ -21,7 +20,7 @@ from dovetail_operator.lifecycle.reconcile import reconcile
 from tests.core.builders import make_gpunode
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state, see
 
-CARD = BadDevice(node="a", index=1, uuid="a-1", reason="Xid79FellOffTheBus")
+CARD = "GPU 1 of a (a-1) is unhealthy: Xid79FellOffTheBus"
 
 
 def report(*unhealthy: int, reason: str = "Xid79FellOffTheBus") -> GPUNode:
@@ -48,28 +47,34 @@ def test_another_reason_is_news() -> None:
     assert cards.changed(report(1, reason="GpuIsLost")) == {"a-1"}
 
 
-def test_the_sentence_names_each_card_with_its_reason_up_to_four() -> None:
-    assert sentence([CARD]) == "GPU 1 of a (a-1) is unhealthy: Xid79FellOffTheBus"
-    assert sentence([replace(CARD, index=index) for index in range(6)]).endswith(" and 2 more")
-    assert sentence([replace(CARD, reason="")]) == "GPU 1 of a (a-1) is unhealthy"
+def test_the_sentence_names_up_to_four_cards() -> None:
+    assert sentence([CARD]) == CARD
+    assert sentence([CARD] * 6) == "; ".join([CARD] * 4) + " and 2 more"
 
 
-def test_the_jobs_on_a_card_that_falls_ill_get_dirty_and_see_it() -> None:
-    state = make_state(n1=2)
+@pytest.mark.parametrize(
+    ("reason", "held", "sentences"),
+    [
+        ("GpuIsLost", 1, ["GPU 0 of n1 (GPU-n1-0) is unhealthy: GpuIsLost"]),
+        ("", 11, [f"GPU {index} of n1 (GPU-n1-{index}) is unhealthy" for index in range(11)]),
+    ],
+)
+def test_the_jobs_on_a_card_that_falls_ill_get_dirty_and_see_it(reason: str, held: int, sentences: list[str]) -> None:
+    state = make_state(n1=12)
     job = make_job()
     state.store.job_changed(job)
     state.store.child_changed(make_child(job))
-    state.store.pod_event("ADDED", make_pod(devices=1))
-    gpunode = make_gpunode("n1")
+    state.store.pod_event("ADDED", make_pod(devices=held))
+    gpunode = make_gpunode("n1", gpus=12)
     devices = [
-        msgspec.structs.replace(device, uuid=f"GPU-n1-{device.index}", health="Unhealthy", health_reason="GpuIsLost")
+        msgspec.structs.replace(device, uuid=f"GPU-n1-{device.index}", health="Unhealthy", health_reason=reason)
         for device in gpunode.status.devices
     ]
     ill = msgspec.structs.replace(gpunode, status=msgspec.structs.replace(gpunode.status, devices=devices))
     assert "team/x" in state.store.gpunode_changed(ill)
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
-    assert [card.uuid for card in seen.bad_cards] == ["GPU-n1-0"]
+    assert list(seen.bad_cards) == sentences
 
 
 def test_a_pod_that_has_ended_holds_no_bad_card() -> None:
@@ -89,7 +94,7 @@ def test_a_pod_that_has_ended_holds_no_bad_card() -> None:
         pytest.param((), None, False, None, id="nothing was ever wrong"),
     ],
 )
-def test_the_condition(cards: tuple[BadDevice, ...], before: Any, finished: bool, status: str | None) -> None:
+def test_the_condition(cards: tuple[str, ...], before: Any, finished: bool, status: str | None) -> None:
     known = msgspec.convert(condition(CONDITION, status=before), Condition) if before else None
     found = condition_of(cards, before=known, finished=finished, now=at(0))
     assert (found.status if found else None) == status
@@ -106,14 +111,14 @@ def test_where_it_is_reported_alone_the_job_goes_on_and_says_so_in_a_condition()
     found = find_condition(outcome.status.conditions, type=CONDITION)
     assert found is not None
     assert (outcome.status.phase, outcome.actions) == ("Running", ())
-    assert (found.status, found.reason, found.message) == ("False", "Unhealthy", CARD.sentence)
+    assert (found.status, found.reason, found.message) == ("False", "Unhealthy", CARD)
 
 
 def test_where_jobs_leave_bad_cards_the_batch_job_is_suspended_which_costs_no_retry() -> None:
     outcome = running(leaves=True)
     assert outcome.actions == (PatchJob(spec={"suspend": True}),)
     assert outcome.status.phase == "Queued"
-    assert outcome.status.message == f"Restarts on other devices: {CARD.sentence}"
+    assert outcome.status.message == f"Restarts on other devices: {CARD}"
 
 
 def test_what_a_reservation_holds_for_others_is_not_taken_from_them() -> None:
@@ -126,7 +131,7 @@ def test_the_event_comes_with_each_news_of_a_bad_card_and_not_again() -> None:
     status = running(leaves=False).status
     news = announcement_of(job, status=status)
     assert news is not None
-    assert (news.severity, news.reason, news.message) == ("Warning", "BadCard", CARD.sentence)
+    assert (news.severity, news.reason, news.message) == ("Warning", "BadCard", CARD)
     written = msgspec.structs.replace(job, status=status)
     assert announcement_of(written, status=status) is None
     assert announcement_of(job, status=job.status) is None
@@ -168,9 +173,9 @@ def test_a_device_that_leaves_the_report_is_news_and_bad_no_more() -> None:
 @pytest.mark.parametrize(
     ("status", "message", "posted"),
     [
-        pytest.param("False", CARD.sentence, False, id="the same is known"),
+        pytest.param("False", CARD, False, id="the same is known"),
         pytest.param("False", "another device", True, id="another device was known"),
-        pytest.param("True", CARD.sentence, True, id="it was healthy again in between"),
+        pytest.param("True", CARD, True, id="it was healthy again in between"),
         pytest.param(None, "", True, id="nothing was known"),
     ],
 )

@@ -8,9 +8,10 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Mode
 from dovetail.api.gpunode import Overuse
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail.process.rate_limit import Allowance, Spending
 from dovetail_operator.devices.overuse_check import EndingRules, refusal
 

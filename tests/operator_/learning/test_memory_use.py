@@ -7,11 +7,12 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Job
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import GPUJob, MemoryUse
 from dovetail.api.gpunode import GPUNode
 from dovetail.gpu.memory_strategy import text_of
 from dovetail.jobs.memory_use import HISTORY, Learning, name_of_runs
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.manifests.batch_job import build_job
 from dovetail_operator.state.state import State

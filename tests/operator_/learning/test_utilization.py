@@ -3,15 +3,16 @@
 import msgspec
 import pytest
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Measured
 from dovetail.api.gpunode import GPUNode
-from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.engine.model.claims import Claim
 from dovetail_operator.learning.utilization import Utilization
 from tests.clock import Clock
 from tests.operator_.builders import make_job
 
 JOB = make_job()
-CLAIM = Claim(key="pod", node="n", devices=(DeviceClaim(index=0, uuid="a", share_milli=1000, memory_mib=1),))
+CLAIM = Claim(key="pod", node="n", devices=(AllocatedDevice(index=0, uuid="a", share_milli=1000, memory_mib=1),))
 
 
 def report(utilization: float) -> GPUNode:
@@ -61,7 +62,7 @@ def of_two(first: float | None, second: float | None) -> GPUNode:
 BOTH = Claim(
     key="pod",
     node="n",
-    devices=tuple(DeviceClaim(index=0, uuid=uuid, share_milli=1000, memory_mib=1) for uuid in "ab"),
+    devices=tuple(AllocatedDevice(index=0, uuid=uuid, share_milli=1000, memory_mib=1) for uuid in "ab"),
 )
 
 

@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 
 from dovetail.api.builtin import Node, Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import QueuePlace, Reason, spec_of
 from dovetail.jobs.obstacle import Obstacle
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.queue.cycle import decide, estimates, survey

@@ -3,8 +3,9 @@
 import pytest
 
 from dovetail.api.builtin import Job, Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.engine.model.claims import Claim
 from dovetail.names import SEAT
 from dovetail_operator.state.pods import JobPods
 from tests.core.engine.builders import make_ledger
@@ -127,7 +128,7 @@ def test_a_pod_is_left_over_where(pod: Pod, child: Job | None, left: bool) -> No
     assert index.left_over("team/y", number=7, child=child) == []
 
 
-DEVICES = (DeviceClaim(index=0, uuid="g", share_milli=1000, memory_mib=1),)
+DEVICES = (AllocatedDevice(index=0, uuid="g", share_milli=1000, memory_mib=1),)
 PLUGIN = "nvidia.com/gpu"
 
 

@@ -6,12 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Enforcement, GPUNode, Overuse, Reshape
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import ObjectMeta
 from dovetail.names import LABEL_JOB
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail_operator.state.state import State
 from tests.containers import items_by_attribute
 from tests.core.builders import make_node
@@ -237,7 +238,7 @@ def test_a_deleted_report_is_forgotten_with_all_that_it_said() -> None:
     state.store.gpunode_changed(report(health="Unhealthy", utilization=0.5))
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
-    assert [card.uuid for card in seen.bad_cards] == ["GPU-n1-0"]
+    assert ["(GPU-n1-0)" in card for card in seen.bad_cards] == [True]
     assert seen.enforcement["n1"] is not None
     state.store.gpunode_deleted("n1")
     state.store.gpunode_deleted("n1")

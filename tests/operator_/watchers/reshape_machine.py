@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dovetail.api.builtin import Node, NodeSpec, NodeStatus, Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import Device, GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.errors import Conflict, Status
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail.queue.reshaping.decision import Change, idle_cards
 from dovetail_agent.devices.model import DeviceInfo, Inventory, SplitCard
 from dovetail_agent.feature.protocol import Seen

@@ -9,9 +9,10 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from dovetail.api.builtin import Pod
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.kube.client import Client
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.metrics import make_counters
 from dovetail_operator.writes.evictions import OF_A_NODE, OF_ALL_NODES, PodEvictions

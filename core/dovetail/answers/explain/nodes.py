@@ -6,8 +6,8 @@ from typing import Final
 from dovetail.answers.explain.answer import Answer
 from dovetail.answers.explain.question import KEY, Question
 from dovetail.answers.explain.remedies import changes
-from dovetail.answers.jobs import DeviceShare
 from dovetail.answers.questions import ExplainedNode
+from dovetail.api.devices import DeviceShare
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.filter.messages import need

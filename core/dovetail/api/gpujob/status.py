@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from dovetail.api.devices import DeviceShare
 from dovetail.api.gpujob.enums import DependencyCondition, DependencyState, Mode, Phase, Workload
 from dovetail.api.meta import Condition, Described, Timestamp
 from dovetail.gpu import memory_strategy
@@ -70,15 +71,10 @@ class Lease(Described, frozen=True, kw_only=True, omit_defaults=False):
     ]
 
 
-class AssignedDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """One device that a worker holds."""
+class AssignedDevice(DeviceShare, frozen=True, kw_only=True):
+    """A device that a worker holds or held."""
 
     worker: Annotated[int, Meta(description="Index of the worker, from 0.", ge=0)]
-    node: Annotated[str, Meta(description="The node's name.")]
-    index: Annotated[int, Meta(description="Index of the device on its node.", ge=0)]
-    uuid: Annotated[str, Meta(description="UUID of the device.")]
-    share_milli: Annotated[int, Meta(description="Share of the device's compute in thousandths.", ge=0, le=1000)]
-    memory_mib: Annotated[int, Meta(description="Memory promised on the device in MiB.", ge=0)]
 
 
 class DependencyStatus(Described, frozen=True, kw_only=True, omit_defaults=False):

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.engine.filter.free_devices import FreeDevices
-from dovetail.engine.model.claims import DeviceClaim
 from dovetail.engine.model.columns import Floats, Ints
 from dovetail.engine.model.inventory import DeviceFacts
 from dovetail.gpu.request import WHOLE_MILLI
@@ -31,14 +31,14 @@ _DIGITS: Final = 5
 _STEPS: Final = 10**_DIGITS
 
 
-def choose_devices(free: FreeDevices, *, values: DeviceValues) -> tuple[DeviceClaim, ...]:
+def choose_devices(free: FreeDevices, *, values: DeviceValues) -> tuple[AllocatedDevice, ...]:
     """The devices of a node that fits for an ask of one container."""
     gpu = free.ask.gpu
     assert gpu is not None, "only for an ask with a GPU request"
     return free.claims(choose_slots(free.slots, count=gpu.count, values=values(free), facts=free.facts))
 
 
-def choose_for_several(free: FreeDevices, *, workers: int) -> list[tuple[DeviceClaim, ...]]:
+def choose_for_several(free: FreeDevices, *, workers: int) -> list[tuple[AllocatedDevice, ...]]:
     """The whole devices of each of several workers of one container on a node that has them."""
     gpu = free.ask.gpu
     assert gpu is not None, "only for an ask with a GPU request"

@@ -6,13 +6,14 @@ from functools import cached_property
 
 import numpy as np
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.engine.filter import multi_container, single_node
 from dovetail.engine.filter.causes import NODE_CAUSES, Cause, causes_of
 from dovetail.engine.filter.device_choice import DeviceValues, best_fit_values, choose_devices
 from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.filter.messages import OF_DEVICES, ask_text, node_text, own_text, refusal
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.columns import Bools, Ints
 from dovetail.engine.model.refusals import Refusal
 
@@ -67,7 +68,7 @@ def _fit(
     ask: Ask,
     node: str,
     key: str,
-    devices: tuple[DeviceClaim, ...],
+    devices: tuple[AllocatedDevice, ...],
     guard_fraction: float,
     movable: bool = False,
 ) -> Fit:
@@ -147,7 +148,7 @@ class Judgement(Feasibility):
         left = int(cause.left[row]) if cause.left.size else 0
         return refusal(cause.kind, masks=cause.container or self, row=row, left=left)
 
-    def devices(self, row: int, *, values: DeviceValues = best_fit_values) -> tuple[DeviceClaim, ...]:
+    def devices(self, row: int, *, values: DeviceValues = best_fit_values) -> tuple[AllocatedDevice, ...]:
         """The devices that the ask would get on a node that fits. Empty where kubelet picks them."""
         if self.ask.gpu is None or self.ask.resource:
             return ()
@@ -155,7 +156,7 @@ class Judgement(Feasibility):
             return multi_container.choose_devices(self, row=row, values=values)
         return choose_devices(self.free_of(row), values=values)
 
-    def claim(self, row: int, *, key: str, devices: tuple[DeviceClaim, ...]) -> Claim:
+    def claim(self, row: int, *, key: str, devices: tuple[AllocatedDevice, ...]) -> Claim:
         """The claim `key` of one pod on a node that fits, with these devices of it."""
         return _fit(
             self.ledger,

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dovetail.engine.model.claims import Ask, DeviceClaim
+from dovetail.api.devices import AllocatedDevice
+from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.inventory import DeviceFacts
 from dovetail.gpu.request import WHOLE_MILLI
 
@@ -35,7 +36,7 @@ class FreeDevices:
     tenants: Sequence[int]
     utilization: Sequence[float]
 
-    def claims(self, slots: Iterable[int]) -> tuple[DeviceClaim, ...]:
+    def claims(self, slots: Iterable[int]) -> tuple[AllocatedDevice, ...]:
         """The ask's claim on each of these slots.
 
         A whole device may have less free memory than the ask would get, because foreign processes may use a little.
@@ -43,7 +44,7 @@ class FreeDevices:
         gpu = self.ask.gpu
         assert gpu is not None, "only for an ask with a GPU request"
         return tuple(
-            DeviceClaim(
+            AllocatedDevice(
                 index=self.facts[slot].index,
                 uuid=self.facts[slot].uuid,
                 share_milli=gpu.share_milli,

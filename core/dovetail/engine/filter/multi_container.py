@@ -10,10 +10,11 @@ from dataclasses import fields, replace
 
 import numpy as np
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.engine.filter.device_choice import DeviceValues
 from dovetail.engine.filter.device_choice import choose_devices as choose_for_one
 from dovetail.engine.filter.feasibility import Feasibility
-from dovetail.engine.model.claims import Ask, DeviceClaim
+from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Columns
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
@@ -23,10 +24,10 @@ def requests_of(ask: Ask) -> tuple[GPURequest, ...]:
     return () if ask.gpu is None else (ask.gpu, *ask.more)
 
 
-def choose_devices(masks: Feasibility, *, row: int, values: DeviceValues) -> tuple[DeviceClaim, ...]:
+def choose_devices(masks: Feasibility, *, row: int, values: DeviceValues) -> tuple[AllocatedDevice, ...]:
     """The devices of all containers on a node that fits, container by container."""
     nodes, columns = [masks.nodes[row]], _row(masks.columns, row=row)
-    found: dict[int, tuple[DeviceClaim, ...]] = {}
+    found: dict[int, tuple[AllocatedDevice, ...]] = {}
     for at, ask in _asks(masks.ask):
         part = masks.for_container(ask, nodes=nodes, columns=columns)
         if not _enough(part)[0]:
@@ -56,7 +57,7 @@ def _packed(masks: Feasibility, *, columns: Columns) -> tuple[Bools, dict[int, t
     return fits, taken
 
 
-def _packed_devices(alone: Feasibility) -> tuple[DeviceClaim, ...]:
+def _packed_devices(alone: Feasibility) -> tuple[AllocatedDevice, ...]:
     fits, taken = _packed(alone, columns=alone.columns)
     assert fits[0], "a node that fits has devices"
     places = (taken[at] for at in sorted(taken))

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Mode, Policy, Workload
 from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Weights
 from dovetail.engine.model.topology import Topology
@@ -56,20 +57,6 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceClaim:
-    """One promised device. For a whole device, `memory_mib` is all its memory except the driver's reserve.
-
-    `mig` is the profile of a MIG instance, of which `share_milli` is the part that is promised; empty for a GPU.
-    """
-
-    index: int
-    uuid: str
-    share_milli: int
-    memory_mib: int
-    mig: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What one pod is promised on one node.
 
@@ -90,7 +77,7 @@ class Claim:
     key: str
     node: str
     mode: Mode = "Exclusive"
-    devices: tuple[DeviceClaim, ...] = ()
+    devices: tuple[AllocatedDevice, ...] = ()
     cpu_milli: int = 0
     memory_mib: int = 0
     unnamed: int = 0

@@ -5,7 +5,7 @@ import os
 from types import TracebackType
 from typing import Any, Final, Self
 
-from dovetail.answers.jobs import JobDevice
+from dovetail.api.gpujob import AssignedDevice
 from dovetail.sdk.aio import runtime
 from dovetail.sdk.aio.jobs import AsyncJob
 from dovetail.sdk.aio.transport import AsyncTransport
@@ -53,7 +53,7 @@ class AsyncAllocation:
         return self._name
 
     @property
-    def devices(self) -> list[JobDevice]:
+    def devices(self) -> list[AssignedDevice]:
         """The GPUs that are held."""
         return [] if self._job is None else self._job.row.devices
 

@@ -6,7 +6,7 @@ import os
 from types import TracebackType
 from typing import Any, Final, Self
 
-from dovetail.answers.jobs import JobDevice
+from dovetail.api.gpujob import AssignedDevice
 from dovetail.sdk.blocking import runtime
 from dovetail.sdk.blocking.jobs import Job
 from dovetail.sdk.blocking.transport import Transport
@@ -54,7 +54,7 @@ class Allocation:
         return self._name
 
     @property
-    def devices(self) -> list[JobDevice]:
+    def devices(self) -> list[AssignedDevice]:
         """The GPUs that are held."""
         return [] if self._job is None else self._job.row.devices
 

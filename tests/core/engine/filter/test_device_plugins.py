@@ -6,11 +6,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.inventory import NodeFacts
 from dovetail.engine.model.refusals import Refusal
 from tests.core.engine.builders import add_node, make_ask, make_device
@@ -36,7 +37,7 @@ def asking(text: str, *, resource: str = GPU) -> Ask:
 
 
 def hold(ledger: Ledger, key: str, *, unnamed: int = 0, named: tuple[int, ...] = (), node: str = "a") -> None:
-    devices = tuple(DeviceClaim(index=at, uuid=f"{node}-{at}", share_milli=1000, memory_mib=32768) for at in named)
+    devices = tuple(AllocatedDevice(index=at, uuid=f"{node}-{at}", share_milli=1000, memory_mib=32768) for at in named)
     ledger.commit(Claim(key=key, node=node, devices=devices, unnamed=unnamed, resource=GPU))
 
 

@@ -6,9 +6,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.engine.filter.fit import Fit, Judgement, check, screen
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
@@ -210,7 +211,7 @@ class OverlapMachine(RuleBasedStateMachine):
                         assert other.movable
 
 
-def parts(claim: Claim, uuid: str) -> list[DeviceClaim]:
+def parts(claim: Claim, uuid: str) -> list[AllocatedDevice]:
     return [part for part in claim.devices if part.uuid == uuid]
 
 

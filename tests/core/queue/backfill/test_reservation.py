@@ -6,6 +6,8 @@ import pytest
 
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.api.devices import AllocatedDevice
+from dovetail.engine.model.claims import Claim
 from dovetail.queue.backfill.reservation import Reservation, beyond, kept_now, reserve
 from dovetail.queue.backfill.residual import ResidualCapacity
 from dovetail.queue.model.candidates import Leaving, Room
@@ -35,7 +37,7 @@ def test_no_end_makes_room_for_more_than_all_that_end() -> None:
 def share(*amounts: int, memory_mib: int = 0, key: str = "c", **facts: int) -> Claim:
     """A claim on devices d0, d1, … of node a."""
     devices = tuple(
-        DeviceClaim(index=at, uuid=f"d{at}", share_milli=milli, memory_mib=memory_mib)
+        AllocatedDevice(index=at, uuid=f"d{at}", share_milli=milli, memory_mib=memory_mib)
         for at, milli in enumerate(amounts)
     )
     return Claim(key=key, node="a", mode="Fractional", devices=devices, **facts)

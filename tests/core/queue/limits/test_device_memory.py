@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpuquota import GPUAmounts
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.queue.limits.device_memory import memory_of, memory_of_claim, model_of_claim
 from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
 from dovetail.queue.limits.quotas import Quotas
@@ -66,7 +67,7 @@ def test_a_job_without_gpus_counts_with_none(ledger: Ledger) -> None:
 
 def claim(*shares: int, node: str = "v", mib: int = 1000, **more: object) -> Claim:
     devices = tuple(
-        DeviceClaim(index=at, uuid=make_device(node, at).uuid, share_milli=share, memory_mib=mib)
+        AllocatedDevice(index=at, uuid=make_device(node, at).uuid, share_milli=share, memory_mib=mib)
         for at, share in enumerate(shares)
     )
     return replace(Claim(key="x", node=node, devices=devices), **more)  # type: ignore[arg-type]  # a test names fields

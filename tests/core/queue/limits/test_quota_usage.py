@@ -10,10 +10,11 @@ import pytest
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.conversion import values_of
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import GPUJob, job_of
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.engine.model.claims import Claim
 from dovetail.gpu.request import RequestError
 from dovetail.queue.limits.fair_share import account_of
 from dovetail.queue.limits.priorities import bound_of
@@ -163,7 +164,7 @@ def pod(uid: str = "p", *, node: str = "n", start: datetime | None = None) -> Po
 
 def holding(uid: str = "p", *, milli: int = 500, unnamed: int = 0) -> Ledger:
     ledger = make_ledger(n=4)
-    devices = (DeviceClaim(index=0, uuid="g", share_milli=milli, memory_mib=1),) if milli else ()
+    devices = (AllocatedDevice(index=0, uuid="g", share_milli=milli, memory_mib=1),) if milli else ()
     ledger.commit(Claim(key=uid, node="n", devices=devices, unnamed=unnamed, resource="r" if unnamed else ""))
     return ledger
 

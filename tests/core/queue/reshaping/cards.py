@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.gpu import mig
 from dovetail.gpu.geometry import Slot
@@ -49,5 +50,5 @@ def devices_of(cards: Sequence[Card]) -> list[DeviceFacts]:
 
 def take(ledger: Ledger, card: Card, *, instance: int, key: str = "tenant") -> None:
     taken = card.instances[instance]
-    device = DeviceClaim(index=0, uuid=taken.uuid, share_milli=1000, memory_mib=0, mig=taken.profile)
+    device = AllocatedDevice(index=0, uuid=taken.uuid, share_milli=1000, memory_mib=0, mig=taken.profile)
     ledger.commit(Claim(key=key, node=card.node, devices=(device,)))
