@@ -11,22 +11,29 @@ from dovetail.gpu.request import MAX_MEMORY_MIB, WHOLE_MILLI
 Uuid = Annotated[str, Meta(description="UUID of the device.", max_length=128)]
 Index = Annotated[int, Meta(description="Index of the device on its node.", ge=0)]
 Share = Annotated[int, Meta(description="Share of the device's compute in thousandths.", ge=1, le=WHOLE_MILLI)]
-Mib = Annotated[int, Meta(description="Memory promised on the device in MiB.", ge=0, le=MAX_MEMORY_MIB)]
+Mib = Annotated[
+    int,
+    Meta(
+        description="Memory promised on the device in MiB; of a whole device, all except the driver's reserve.",
+        ge=0,
+        le=MAX_MEMORY_MIB,
+    ),
+]
 
 
 class AllocatedDevice(Described, frozen=True, kw_only=True):
-    """A device, or a share of one, that a pod was promised on its node.
-
-    The promise of a whole device is all its memory except the driver's reserve. A MIG instance has its profile, and its
-    share is the part of the instance.
-    """
+    """A device, or a share of one, that a pod was promised on its node."""
 
     uuid: Uuid
     index: Index
     share_milli: Share
     memory_mib: Mib
     mig: Annotated[
-        str, Meta(description="Profile of the MIG instance; unset for a GPU.", pattern=f"^{PROFILE_PATTERN}$")
+        str,
+        Meta(
+            description="Profile of the MIG instance, of which `shareMilli` is promised; unset for a GPU.",
+            pattern=f"^{PROFILE_PATTERN}$",
+        ),
     ] = ""
 
 
