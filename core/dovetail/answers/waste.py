@@ -9,7 +9,15 @@ from dovetail.api.gpujob import Phase
 class RightSizeRow(Row, frozen=True, kw_only=True):
     """The right size of the runs of one name, from the latest one, `job`, and the earlier ones that it knows of.
 
-    `suggested` is empty where the measurements justify no smaller request; `basis` says what was measured.
+    - `request`: the request of each worker
+    - `suggested`: a smaller request that the measurements justify; empty for none
+    - `savedGpus`: GPUs that it saves over all workers
+    - `promisedMiB`: memory promised on each device
+    - `peakMiB`: the highest measured use of a device by a worker over these runs; 0 without any
+    - `meanUtilization`: that of the devices of the latest run, from 0 to 1; null without any
+    - `deviceSeconds`: how long that was measured, in seconds, summed over devices
+    - `runs`: the number of runs that the peak is of
+    - `basis`: what the answer rests on, in one sentence
     """
 
     namespace: str

@@ -6,6 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from pydantic.config import JsonDict
 
 from dovetail.api.gpujob import POLICIES_BY_LETTERS, Policy
+from dovetail.engine.model.settings import DEFAULT_WEIGHTS
 from dovetail.gpu import memory_strategy
 from dovetail.jobs.idle import IdleAction
 
@@ -89,10 +90,14 @@ class ScoreWeights(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    utilization: Number = _weight(0.4, description="How busy or idle the devices are measured to be.")
-    memory: Number = _weight(0.3, description="How much device memory is free.")
-    cpu: Number = _weight(0.2, description="How much CPU the node has free.")
-    fragmentation: Number = _weight(0.1, description="What the placement costs later requests.")
+    utilization: Number = _weight(
+        DEFAULT_WEIGHTS.utilization, description="How busy or idle the devices are measured to be."
+    )
+    memory: Number = _weight(DEFAULT_WEIGHTS.memory, description="How much device memory is free.")
+    cpu: Number = _weight(DEFAULT_WEIGHTS.cpu, description="How much CPU the node has free.")
+    fragmentation: Number = _weight(
+        DEFAULT_WEIGHTS.fragmentation, description="What the placement costs later requests."
+    )
 
 
 def _same_weight(value: Any) -> Any:

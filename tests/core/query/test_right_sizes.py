@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.jobs.right_sizes import right_size
+from dovetail.query.right_sizes import right_size
 
 DEVICE = {"worker": 0, "node": "a", "index": 0, "uuid": "a-0", "shareMilli": 1000, "memoryMiB": 32768}
 EARLIER = [
