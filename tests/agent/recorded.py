@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from dovetail.api.builtin import Severity
+from dovetail.api.builtin import ObjectReference, Severity
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.event_correlator import ObjectReference
 from dovetail.kube.event_recorder import EventRecorder
 
 

@@ -335,8 +335,8 @@ class RoleBinding(_Read, frozen=True, kw_only=True):
     subjects: list[BindingSubject] | None = None
 
 
-class NodeExpression(_Read, frozen=True, kw_only=True):
-    """What must be true of one label or field."""
+class SelectorRequirement(_Read, frozen=True, kw_only=True):
+    """What a selector of labels or of nodes requires of one label or field."""
 
     key: str
     operator: str
@@ -346,8 +346,8 @@ class NodeExpression(_Read, frozen=True, kw_only=True):
 class NodeTerm(_Read, frozen=True, kw_only=True):
     """Expressions that must all be true."""
 
-    match_expressions: list[NodeExpression] | None = None
-    match_fields: list[NodeExpression] | None = None
+    match_expressions: list[SelectorRequirement] | None = None
+    match_fields: list[SelectorRequirement] | None = None
 
 
 class NodeSelector(_Read, frozen=True, kw_only=True):

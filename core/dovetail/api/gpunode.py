@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from dovetail.api.meta import Condition, Described, ObjectMeta, Timestamp
+from dovetail.gpu.geometry import Slot
 from dovetail.names import API_VERSION
 
 KIND: Final = "GPUNode"
@@ -191,18 +192,6 @@ class Overuse(Described, frozen=True, kw_only=True, omit_defaults=False):
     evict: Annotated[bool, Meta(description="The operator must end it.")] = False
 
 
-class MigSlot(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """Where instances of a profile fit on a GPU: `size` memory slices from one of the `starts`."""
-
-    profile: Annotated[str, Meta(description="The profile, such as 1g.10gb.", max_length=32)]
-    size: Annotated[int, Meta(description="How many of the GPU's memory slices an instance takes.", ge=1)]
-    starts: Annotated[
-        list[Annotated[int, Meta(ge=0)]],
-        Meta(description="The memory slices at which an instance may begin.", max_length=16),
-    ]
-    count: Annotated[int, Meta(description="How many instances of the profile the GPU can have.", ge=1)]
-
-
 class ReshapableCard(Described, frozen=True, kw_only=True, omit_defaults=False):
     """A GPU in MIG mode that the agent can partition again, and how the last request for that ended."""
 
@@ -210,7 +199,7 @@ class ReshapableCard(Described, frozen=True, kw_only=True, omit_defaults=False):
     index: Annotated[int, Meta(description="Index of the GPU on the node.", ge=0)]
     model: Annotated[str, Meta(description="The model as the driver names it.")]
     slots: Annotated[
-        list[MigSlot], Meta(description="The profiles that it can have, as its driver says.", max_length=32)
+        list[Slot], Meta(description="The profiles that it can have, as its driver says.", max_length=32)
     ] = []
     answered: Annotated[
         Timestamp | None, Meta(description="The requestedTime of the last request that the agent has finished.")

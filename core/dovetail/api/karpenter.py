@@ -1,16 +1,8 @@
 """Karpenter's NodePool (karpenter.sh/v1), as far as it is read. Data only."""
 
-from dovetail.api.builtin import Taint
+from dovetail.api.builtin import SelectorRequirement, Taint
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.formats.quantities import Quantity
-
-
-class Requirement(Described, frozen=True, kw_only=True):
-    """A requirement on the labels of a pool's nodes."""
-
-    key: str
-    operator: str = ""
-    values: list[str] = []
 
 
 class NodePoolMetadata(Described, frozen=True, kw_only=True):
@@ -22,7 +14,7 @@ class NodePoolMetadata(Described, frozen=True, kw_only=True):
 class NodePoolNodes(Described, frozen=True, kw_only=True):
     """What all nodes of a pool have in common."""
 
-    requirements: list[Requirement] = []
+    requirements: list[SelectorRequirement] = []
     taints: list[Taint] = []
 
 

@@ -8,16 +8,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
-    """Where instances of a profile fit: at most `count`, each on `size` memory slices from one of the `starts`."""
+class Slot(Struct, frozen=True, kw_only=True):
+    """Where instances of a profile fit on a GPU: `size` memory slices from one of the `starts`."""
 
-    profile: str
-    size: int
-    starts: tuple[int, ...]
-    count: int
+    profile: Annotated[str, Meta(description="The profile, such as 1g.10gb.", max_length=32)]
+    size: Annotated[int, Meta(description="How many of the GPU's memory slices an instance takes.", ge=1)]
+    starts: Annotated[
+        tuple[Annotated[int, Meta(ge=0)], ...],
+        Meta(description="The memory slices at which an instance may begin.", max_length=16),
+    ]
+    count: Annotated[int, Meta(description="How many instances of the profile the GPU can have.", ge=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

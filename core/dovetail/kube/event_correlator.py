@@ -10,23 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Generic, Literal, TypeVar
 
-from dovetail.api.builtin import Severity
+from dovetail.api.builtin import ObjectReference, Severity
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 Skipped = Literal["repeated", "limited"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectReference:
-    """The object that an event is about. `namespace` is empty if the object has none."""
-
-    api_version: str
-    kind: str
-    name: str
-    uid: str
-    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

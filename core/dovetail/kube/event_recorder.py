@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from dovetail.api.builtin import Event, Severity
+from dovetail.api.builtin import Event, ObjectReference, Severity
 from dovetail.api.resources import EVENTS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, ServerFault, TooManyRequests, Unreachable
-from dovetail.kube.event_correlator import DEFAULT_LIMITS, EventCorrelator, EventLimits, ObjectReference, Occurrence
+from dovetail.kube.event_correlator import DEFAULT_LIMITS, EventCorrelator, EventLimits, Occurrence
 from dovetail.kube.retry import JITTER, Backoff
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger

@@ -94,6 +94,6 @@ def selects(
     if any(key in labels and key != _INDEX for key in different):
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        holds({"operator": each.operator, "values": each.values}, value=labels.get(each.key))
+        holds({"operator": each.operator, "values": each.values or []}, value=labels.get(each.key))
         for each in selector.match_expressions
     )

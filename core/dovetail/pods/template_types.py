@@ -6,6 +6,8 @@ invalid pod into one sentence; later code finds valid values.
 
 from msgspec import Struct, field
 
+from dovetail.api.builtin import SelectorRequirement
+
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -13,19 +15,11 @@ class _Said(Struct, frozen=True, kw_only=True, rename="camel"):
     """Other fields may have any value."""
 
 
-class Expression(_Said, frozen=True, kw_only=True):
-    """A requirement on one label, or on a field of a node."""
-
-    key: str
-    operator: str
-    values: list[str] = []
-
-
 class LabelSelector(_Said, frozen=True, kw_only=True):
     """Selects by labels; an empty selector selects all."""
 
     match_labels: dict[str, str] = {}
-    match_expressions: list[Expression] = []
+    match_expressions: list[SelectorRequirement] = []
 
 
 class PodTerm(_Said, frozen=True, kw_only=True):
@@ -48,8 +42,8 @@ class PodAntiAffinity(_Said, frozen=True, kw_only=True):
 class NodeTerm(_Said, frozen=True, kw_only=True):
     """Nodes by their labels and fields."""
 
-    match_expressions: list[Expression] = []
-    match_fields: list[Expression] = []
+    match_expressions: list[SelectorRequirement] = []
+    match_fields: list[SelectorRequirement] = []
 
 
 class NodeTerms(_Said, frozen=True, kw_only=True):

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from dovetail.api.builtin import Node
-from dovetail.kube.event_correlator import EventLimits, ObjectReference
+from dovetail.api.builtin import Node, ObjectReference
+from dovetail.kube.event_correlator import EventLimits
 from dovetail.kube.event_recorder import EventRecorder
 from dovetail_agent.feature.protocol import Feature, Wake
 from dovetail_agent.tenants import Tenant

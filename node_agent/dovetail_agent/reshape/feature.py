@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import msgspec
 
 from dovetail.api.builtin import Node
-from dovetail.api.gpunode import GPUNodeStatus, MigSlot, ReshapableCard, Reshape
+from dovetail.api.gpunode import GPUNodeStatus, ReshapableCard, Reshape
 from dovetail.logs import get_logger
 from dovetail_agent.devices.model import SplitCard
 from dovetail_agent.feature.protocol import Feature, Seen, Wake
@@ -88,10 +88,7 @@ class ReshapeFeature(Feature):
             uuid=card.uuid,
             index=card.index,
             model=card.model,
-            slots=[
-                MigSlot(profile=slot.profile, size=slot.size, starts=list(slot.starts), count=slot.count)
-                for slot in card.slots
-            ],
+            slots=list(card.slots),
             answered=last.answered if last else None,
             finished_time=last.finished_time if last else None,
             problem=last.problem if last else "",

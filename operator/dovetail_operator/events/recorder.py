@@ -7,8 +7,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter
 
+from dovetail.api.builtin import ObjectReference
 from dovetail.kube.client import Client
-from dovetail.kube.event_correlator import ObjectReference
 from dovetail.kube.event_recorder import DEFAULT_PACE, EventRecorder, Outcome, Pace
 from dovetail_operator.events.announcement import Announcement
 

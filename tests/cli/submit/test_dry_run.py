@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, SelectorRequirement
 from dovetail.api.gpujob import ArraySpec, Dependency, GPUJob, Placement, Preemption, ResourceRequest
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.karpenter import (
@@ -16,7 +16,6 @@ from dovetail.api.karpenter import (
     NodePoolNodes,
     NodePoolSpec,
     NodePoolTemplate,
-    Requirement,
 )
 from dovetail.api.meta import ObjectMeta, OwnerReference
 from dovetail.cluster.objects import ClusterObjects
@@ -146,7 +145,7 @@ def test_nodes_that_a_growing_pool_can_get_would_be_requested() -> None:
 
 def test_a_node_pool_of_karpenter_counts_as_a_pool_that_grows() -> None:
     shape = {"gpu-count": "8", "gpu-name": "v100", "gpu-memory": "32768", "cpu": "96", "memory": "262144"}
-    wants = [Requirement(key=f"karpenter.k8s.aws/instance-{key}", operator="In", values=[value])
+    wants = [SelectorRequirement(key=f"karpenter.k8s.aws/instance-{key}", operator="In", values=[value])
              for key, value in shape.items()]  # fmt: skip
     labels = NodePoolMetadata(labels={"dovetail.dev/managed": "true"})
     template = NodePoolTemplate(metadata=labels, spec=NodePoolNodes(requirements=wants))

@@ -3,9 +3,11 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
-from dovetail.kube.event_correlator import EventCorrelator, EventLimits, ObjectReference, Occurrence
+from dovetail.api.builtin import ObjectReference
+from dovetail.kube.event_correlator import EventCorrelator, EventLimits, Occurrence
 from tests.containers import items_by_attribute
 
 AT = datetime(2026, 11, 22, 8, 30, tzinfo=UTC)
@@ -14,7 +16,7 @@ POD = ObjectReference(api_version="v1", kind="Pod", name="a", namespace="team", 
 
 def seen(message: str = "m", *, uid: str = "uid-a", after: float = 0.0) -> Occurrence:
     at = AT + timedelta(seconds=after)
-    about = replace(POD, uid=uid)
+    about = msgspec.structs.replace(POD, uid=uid)
     return Occurrence(about=about, severity="Warning", reason="R", message=message, first=at, last=at)
 
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dovetail.api.builtin import Severity
+from dovetail.api.builtin import ObjectReference, Severity
 from dovetail.kube.client import Client
-from dovetail.kube.event_correlator import EventLimits, ObjectReference
+from dovetail.kube.event_correlator import EventLimits
 from dovetail.kube.event_recorder import EventRecorder, Outcome, Pace
 from dovetail.kube.retry import Backoff
 from tests.background import eventually

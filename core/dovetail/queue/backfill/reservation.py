@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec.structs import replace as with_fields
+
 from dovetail.engine.filter.messages import gpus
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
@@ -163,7 +165,7 @@ class _Given:
 
     def reduce(self, claim: Claim) -> Claim:
         devices = [
-            replace(
+            with_fields(
                 device,
                 share_milli=self._take(device.uuid, what="share", amount=device.share_milli),
                 memory_mib=self._take(device.uuid, what="memory", amount=device.memory_mib),

@@ -69,8 +69,12 @@ def _bounded(shape: GrowingPool, *, by: NodePool) -> GrowingPool:
 
 def _known_labels(template: NodePoolTemplate) -> dict[str, str]:
     """The labels of every node of a template: its own, and those of which its requirements allow one value."""
-    single = (each for each in template.spec.requirements if each.operator == "In" and len(each.values) == 1)
-    return {**template.metadata.labels, **{each.key: each.values[0] for each in single}}
+    single = {
+        each.key: each.values[0]
+        for each in template.spec.requirements
+        if each.operator == "In" and each.values and len(each.values) == 1
+    }
+    return {**template.metadata.labels, **single}
 
 
 def _most_nodes(shape: GrowingPool, *, limits: Mapping[str, Quantity]) -> Iterable[int]:

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from msgspec.structs import replace as with_fields
+
 from dovetail.api.gpunode import GPUNode, Reshape
 from dovetail.cluster.availability import of_device, unreadable
 from dovetail.formats.durations import moment
@@ -57,9 +59,7 @@ def cards_of(gpunode: GPUNode) -> tuple[Card, ...]:
             index=card.index,
             model=card.model,
             slots=tuple(
-                Slot(profile=profile, size=slot.size, starts=tuple(slot.starts), count=slot.count)
-                for slot in card.slots
-                if (profile := mig.normalised(slot.profile))
+                with_fields(slot, profile=profile) for slot in card.slots if (profile := mig.normalised(slot.profile))
             ),
             instances=tuple(_instances(gpunode, of=card.uuid)),
             request=gpunode.spec.reshape.get(card.uuid),

@@ -32,12 +32,11 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Existing:
-    """A GPU instance with its profile's id and its place."""
+    """A GPU instance."""
 
     handle: Any
-    profile: int
-    start: int
-    size: int
+    profile: Profile
+    place: Place
 
 
 def profiles_of(card: Any, *, ask: Caller) -> tuple[Profile, ...]:
@@ -77,13 +76,12 @@ def repartition(card: Any, *, wanted: Sequence[str], ask: Caller) -> None:
     If an instance cannot be created, the GPU gets its earlier ones back. Raises `LibraryError` with the reason.
     """
     profiles = profiles_of(card, ask=ask)
-    names = {profile.id: profile.slot.profile for profile in profiles}
     places = arrange(tuple(sorted(wanted)), slots=tuple(profile.slot for profile in profiles))
     if places is None:
         said = f"{described(wanted)} do not fit on the GPU together"
         raise CallRefused("nvmlDeviceGetGpuInstancePossiblePlacements", said=said)
     before = list(_existing(card, profiles=profiles, ask=ask))
-    if sorted(names[each.profile] for each in before) == sorted(wanted) and all(
+    if sorted(each.place.profile for each in before) == sorted(wanted) and all(
         _is_whole(each, ask=ask) for each in before
     ):
         return
@@ -98,19 +96,16 @@ def repartition(card: Any, *, wanted: Sequence[str], ask: Caller) -> None:
 
 def _restore(card: Any, *, before: Sequence[_Existing], profiles: Sequence[Profile], ask: Caller) -> None:
     """Give the GPU its earlier instances back, as far as the driver allows. Raises `CardLost` and `LibraryGone`."""
-    known = {profile.id: profile for profile in profiles}
-    earlier = {(each.profile, each.start, each.size) for each in before}
+    earlier = {each.place: each.profile for each in before}
     there = list(_existing(card, profiles=profiles, ask=ask))
     try:
-        _destroy([each for each in there if (each.profile, each.start, each.size) not in earlier], ask=ask)
-        kept = {(each.profile, each.start, each.size) for each in _existing(card, profiles=profiles, ask=ask)}
-        missing = [
-            (known[id_], Place(profile="", start=start, size=size)) for id_, start, size in sorted(earlier - kept)
-        ]
+        _destroy([each for each in there if each.place not in earlier], ask=ask)
+        kept = {each.place for each in _existing(card, profiles=profiles, ask=ask)}
+        missing = [(profile, place) for place, profile in earlier.items() if place not in kept]
         _create(card, places=missing, ask=ask)
         for each in _existing(card, profiles=profiles, ask=ask):
             if not _is_whole(each, ask=ask):
-                _add_compute(each.handle, slices=known[each.profile].slices, ask=ask)
+                _add_compute(each.handle, slices=each.profile.slices, ask=ask)
     except CallRefused:
         return  # the first refusal is reported, and the report shows the instances that are there
 
@@ -121,8 +116,9 @@ def _existing(card: Any, *, profiles: Iterable[Profile], ask: Caller) -> Iterato
         count = ctypes.c_uint(profile.slot.count)
         ask.insist(pynvml.nvmlDeviceGetGpuInstances, args=(card, profile.id, found, ctypes.byref(count)))
         for handle in found[: count.value]:
-            place = ask.insist(pynvml.nvmlGpuInstanceGetInfo, args=(handle,)).placement
-            yield _Existing(handle=handle, profile=profile.id, start=place.start, size=place.size)
+            at = ask.insist(pynvml.nvmlGpuInstanceGetInfo, args=(handle,)).placement
+            place = Place(profile=profile.slot.profile, start=at.start, size=at.size)
+            yield _Existing(handle=handle, profile=profile, place=place)
 
 
 def _destroy(instances: Iterable[_Existing], *, ask: Caller) -> None:
