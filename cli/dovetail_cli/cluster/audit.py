@@ -115,7 +115,7 @@ async def _look_once(cluster: Cluster, *, older_than_seconds: float) -> Audit:
         now=datetime.now(UTC),
     )
     unseen = [note for found, note in ((slices, _NOT_SEEN), (quotas, _NO_QUOTAS)) if found is None]
-    found = with_findings(report, [*report.items, *unread])
+    found = with_findings(report, findings=[*report.items, *unread])
     return msgspec.structs.replace(found, notes=[*report.notes, *unseen])
 
 

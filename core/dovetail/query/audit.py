@@ -43,15 +43,16 @@ def is_final(report: Audit) -> bool:
 
 def confirmed(first: Audit, *, again: Audit) -> Audit:
     """The first report, without the findings of a lagging status that a later report does not have."""
-    return with_findings(first, (found for found in first.items if found.kind not in LAGGING or found in again.items))
+    kept = [found for found in first.items if found.kind not in LAGGING or found in again.items]
+    return with_findings(first, findings=kept)
 
 
 def proven_by(report: Audit) -> Audit:
     """The report without what only a later look can confirm, for a reader that looks once."""
-    return with_findings(report, (found for found in report.items if found.kind not in LAGGING))
+    return with_findings(report, findings=(found for found in report.items if found.kind not in LAGGING))
 
 
-def with_findings(report: Audit, findings: Iterable[Finding]) -> Audit:
+def with_findings(report: Audit, *, findings: Iterable[Finding]) -> Audit:
     """The report with these findings instead."""
     items = sorted(findings)
     return with_fields(report, findings=len(items), items=items)
