@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from dovetail import names
-from dovetail.answers import Row
+from dovetail.answers import Page, Row
 from dovetail.answers.owners import project_of, user_of
 from dovetail.api.builtin import Event
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import (
     AssignedDevice,
-    DependencyCondition,
+    Dependency,
     DependencyState,
     DeviceKind,
     GPUJob,
@@ -29,11 +29,9 @@ from dovetail.formats.timestamps import after, moment, timestamp
 from dovetail.jobs.display_name import display_name
 
 
-class JobDependency(Row, frozen=True, kw_only=True):
+class JobDependency(Dependency, frozen=True, kw_only=True, omit_defaults=False):
     """A job that must meet a condition first, and whether it has met it; null until the operator has looked."""
 
-    name: str
-    condition: DependencyCondition
     state: DependencyState | None
 
 
@@ -98,12 +96,8 @@ class JobRow(Row, frozen=True, kw_only=True):
         return view(f"Job{number}: {self.namespace}/{self.name}", rows=rows)
 
 
-class JobList(Row, frozen=True, kw_only=True):
+class JobList(Page[JobRow], frozen=True, kw_only=True):
     """A page of jobs. `next` is the cursor of the next page; null for the last one."""
-
-    items: list[JobRow]
-    next: str | None
-    total: int
 
 
 class HistoryPage(Row, frozen=True, kw_only=True):

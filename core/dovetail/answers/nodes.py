@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from dovetail.answers import Row
+from dovetail.answers import Page, Row
 from dovetail.api.gpujob import Workload
 from dovetail.api.gpunode import Cause, Enforcement
 
@@ -135,12 +135,8 @@ class InventoryRow(Totals, frozen=True, kw_only=True):
     nodes: list[NodeRow]
 
 
-class NodeList(Row, frozen=True, kw_only=True):
+class NodeList(Page[NodeRow], frozen=True, kw_only=True):
     """A page of nodes."""
-
-    items: list[NodeRow]
-    next: str | None
-    total: int
 
 
 class DeviceList(Row, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from dovetail.answers import Row
+from dovetail.answers import Page, Row
 from dovetail.api.gpujob import Phase
 
 
@@ -38,12 +38,8 @@ class RightSizeRow(Row, frozen=True, kw_only=True):
     basis: str
 
 
-class RightSizePage(Row, frozen=True, kw_only=True):
+class RightSizePage(Page[RightSizeRow], frozen=True, kw_only=True):
     """A page of right sizes, those that save the most GPUs first."""
-
-    items: list[RightSizeRow]
-    next: str | None
-    total: int
 
 
 class NodeFinding(Row, frozen=True, kw_only=True):

@@ -6,11 +6,9 @@ from datetime import datetime
 from math import isfinite
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace as with_fields
 
-from dovetail.answers.jobs import job_reference
-from dovetail.answers.questions import DryRun, DryRunPreemption, DryRunStart, NodeShare, Victim
+from dovetail.answers.questions import DryRun, DryRunPreemption, DryRunStart, NodeShare
 from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.api.gpujob import GPUJob, Reason
 from dovetail.api.meta import key_of
@@ -21,7 +19,7 @@ from dovetail.gpu.request import RequestError
 from dovetail.jobs.cpu_fallback import BUSY, on_cpu_message
 from dovetail.jobs.plan import planned_nodes
 from dovetail.query.checkpoints import checkpoint
-from dovetail.query.preemption import Preempting, PreemptionView, preempting, preemption_view
+from dovetail.query.preemption import PreemptionView, preempting, preemption_view
 from dovetail.query.queue_view import QueueView, queue_view
 from dovetail.queue.dependencies import called, states_of, unmet
 from dovetail.queue.estimates.simulation import Start
@@ -161,7 +159,7 @@ class _Question:
         refused = with_fields(self._unplaced, reason=verdict.reason, message=self._reader.readable(message))
         if verdict.reason == "ExceedsCapacity":
             return with_fields(refused, outcome="Never")
-        by_preemption = preempting(evictor, key=self._asked.key, others=self._others)
+        by_preemption = preempting(evictor, key=self._asked.key, others=self._others, reader=self._reader)
         start = None if by_preemption else self._start()
         by_preemption = by_preemption or self._preempting_later(start)
         return with_fields(
@@ -169,7 +167,7 @@ class _Question:
             outcome="Waits",
             position=position,
             start=None if start is None else self._start_row(start),
-            preemption=None if by_preemption is None else self._preemption_row(by_preemption),
+            preemption=by_preemption,
             cpu_in_seconds=self._cpu_in_seconds(verdict.reason),
         )
 
@@ -178,19 +176,6 @@ class _Question:
         basis = self._reader.readable(start.basis)
         return DryRunStart(seconds=start.in_seconds, earliest=earliest, latest=latest, basis=basis)
 
-    def _preemption_row(self, found: Preempting) -> DryRunPreemption:
-        seen = [victim for victim in found.victims if self._reader.sees(victim.metadata.namespace)]
-        return DryRunPreemption(
-            in_seconds=found.in_seconds,
-            grace_seconds=found.grace_seconds,
-            starts_in_seconds=found.starts_in_seconds,
-            victims=[
-                Victim(**msgspec.structs.asdict(job_reference(victim)), priority=victim.spec.priority)
-                for victim in seen
-            ],
-            other_victims=len(found.victims) - len(seen),
-        )
-
     def _cpu_in_seconds(self, reason: Reason) -> float | None:
         left = self._asked.cpu_in_seconds
         return left if left is not None and isfinite(left) and reason in BUSY else None
@@ -198,12 +183,12 @@ class _Question:
     def _start(self) -> Start | None:
         return self._queue.start_of(self._asked, counted=self._counted, most_cycles=self._most_cycles)
 
-    def _preempting_later(self, start: Start | None) -> Preempting | None:
+    def _preempting_later(self, start: Start | None) -> DryRunPreemption | None:
         """The preemption once other jobs have run long enough, if that is sooner than `start`."""
         for wait in self._others.ripe_in(priority=self._asked.priority):
             evictor = self._others.evictor(in_seconds=wait)
             verdict_on(self._asked, counted=self._counted, queue=self._queue, evictor=evictor)
-            found = preempting(evictor, key=self._asked.key, others=self._others, in_seconds=wait)
+            found = preempting(evictor, key=self._asked.key, others=self._others, reader=self._reader, in_seconds=wait)
             if found is not None:
                 return found if start is None or start.in_seconds > found.starts_in_seconds else None
         return None

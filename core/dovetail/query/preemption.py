@@ -4,6 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec.structs import asdict
+
+from dovetail.answers.jobs import job_reference
+from dovetail.answers.questions import DryRunPreemption, Victim
+from dovetail.answers.readers import Reader
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
@@ -44,20 +49,6 @@ class PreemptionView:
         yield from sorted(wait for wait in waits if wait > 0)[:_LOOKS]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preempting:
-    """The preemption that starts the query's job."""
-
-    # The jobs that are preempted.
-    victims: tuple[GPUJob, ...]
-    # How long before the preemption the victims are notified.
-    grace_seconds: float
-    # Time from now until they may be notified; 0 for now.
-    in_seconds: float
-    # Time from now until the job starts at the latest.
-    starts_in_seconds: float
-
-
 def preemption_view(objects: ClusterObjects, *, queue: QueueView) -> PreemptionView:
     """The preemption candidates and rules in the objects, at the time of the queue's view."""
     rules = rules_now(rules_of(objects.settings.preemption), jobs=objects.jobs, now=queue.now)
@@ -66,18 +57,23 @@ def preemption_view(objects: ClusterObjects, *, queue: QueueView) -> PreemptionV
     return PreemptionView(running=running, rules=rules, jobs={job.metadata.uid: job for job in objects.jobs})
 
 
-def preempting(evictor: Evictor, *, key: str, others: PreemptionView, in_seconds: float = 0.0) -> Preempting | None:
-    """The preemption for the candidate `key` that one cycle has found, or None."""
-    victims = tuple(others.jobs[order.victim] for order in evictor.orders.values() if order.by.key == key)
-    if not victims:
+def preempting(
+    evictor: Evictor, *, key: str, others: PreemptionView, reader: Reader, in_seconds: float = 0.0
+) -> DryRunPreemption | None:
+    """The preemption for the candidate `key` that one cycle has found, for `reader`; None without one."""
+    orders = [order for order in evictor.orders.values() if order.by.key == key]
+    if not orders:
         return None
-    reclaims = any(order.reclaim for order in evictor.orders.values() if order.by.key == key)
+    reclaims = any(order.reclaim for order in orders)
     grace = others.rules.reclaim_grace_seconds if reclaims else others.rules.grace_seconds
-    return Preempting(
-        victims=victims,
-        grace_seconds=grace,
+    victims = [others.jobs[order.victim] for order in orders]
+    seen = [victim for victim in victims if reader.sees(victim.metadata.namespace)]
+    return DryRunPreemption(
         in_seconds=in_seconds,
+        grace_seconds=grace,
         starts_in_seconds=in_seconds + grace + ENDING_SECONDS,
+        victims=[Victim(**asdict(job_reference(victim)), priority=victim.spec.priority) for victim in seen],
+        other_victims=len(victims) - len(seen),
     )
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.query.preemption import PreemptionView, preempting
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import ENDING_SECONDS, Order, Rules
@@ -57,9 +58,13 @@ def test_the_start_waits_for_the_grace_period_of_the_kind_of_preemption(reclaim:
         "b": Order(victim="b", by=another, reclaim="" if reclaim else "of another one"),
         "c": Order(victim="c", by=asked, reclaim=reclaim),
     })  # fmt: skip
-    found = preempting(evictor, key="asked", others=others, in_seconds=7.0)
+    found = preempting(evictor, key="asked", others=others, reader=EVERYTHING, in_seconds=7.0)
     assert found is not None
-    assert [job.metadata.name for job in found.victims] == ["a", "c"]
+    assert ([job.name for job in found.victims], found.other_victims) == (["a", "c"], 0)
     assert (found.grace_seconds, found.in_seconds) == (grace, 7.0)
     assert found.starts_in_seconds == 7.0 + grace + ENDING_SECONDS
-    assert preempting(evictor, key="nobody", others=others) is None
+    stranger = Reader(sees=lambda _namespace: False, readable=str, everything=False)
+    hidden = preempting(evictor, key="asked", others=others, reader=stranger)
+    assert hidden is not None
+    assert (hidden.victims, hidden.other_victims) == ([], 2)
+    assert preempting(evictor, key="nobody", others=others, reader=EVERYTHING) is None
