@@ -8,10 +8,10 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
-from dovetail.answers.inventory import DeviceUse, Holder, Inventory
+from dovetail.answers.inventory import DeviceUse, Inventory
 from dovetail.answers.node_rows import tenant_counts, totals
 from dovetail.answers.node_text import NONE, memory_text, power_text, temperature_text, utilization_text
-from dovetail.answers.nodes import Totals
+from dovetail.answers.nodes import TenantRow, Totals
 from dovetail.api.gpujob import GPUJob
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.query.nodes.overview import job_counts, overview
@@ -115,10 +115,10 @@ class Screen:
             ", ".join(list(held)[:_MOST_JOBS]) + more,
         ]
 
-    def _holders(self, holders: Sequence[Holder]) -> str:
+    def _holders(self, holders: Sequence[TenantRow]) -> str:
         return ", ".join(self._holder(holder) for holder in holders)
 
-    def _holder(self, holder: Holder, *, share: bool = True) -> str:
+    def _holder(self, holder: TenantRow, *, share: bool = True) -> str:
         """`5 train (ada, 0.5)`: number, name, user, and the share where it is none of the whole."""
         if holder.job is None:
             called = f"pod {holder.namespace}/{holder.pod}"

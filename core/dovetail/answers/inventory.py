@@ -2,10 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dovetail import names
+from dovetail.answers.nodes import TenantRow
 from dovetail.api.builtin import Node, Pod, is_terminated
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Workload
 from dovetail.api.gpunode import LOST, SILENT, Device, Enforcement, GPUNode
 from dovetail.cluster import availability
@@ -19,34 +21,8 @@ from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, card_of
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.pods.allocation import AllocationError, allocation_in
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """A pod that holds a device or a share.
-
-    `job` is its job's number, None for other pods; `workload` is what it counts as for tenant limits, None for neither.
-    `uid` is the pod's.
-    """
-
-    namespace: str
-    pod: str
-    job: int | None
-    share_milli: int
-    memory_mib: int
-    workload: Workload | None = None
-    uid: str = field(default="", compare=False)
-
-    @property
-    def name(self) -> str:
-        """`job 5`, or `pod notebook`."""
-        return f"pod {self.pod}" if self.job is None else f"job {self.job}"
-
-    def called(self, *, namespace: str) -> str:
-        """A name such as `job 5`, with its share if below 1, and its namespace if not `namespace`."""
-        name = self.name
-        details = [] if self.namespace == namespace else [self.namespace]
-        details += [] if self.share_milli == WHOLE_MILLI else [f"{self.share_milli / WHOLE_MILLI:g}"]
-        return f"{name} ({', '.join(details)})" if details else name
+# A pod, what it holds of a device, and what it counts as for tenant limits.
+_Held = tuple[Pod, AllocatedDevice, Workload | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +35,7 @@ class DeviceUse:
     node: str
     device: Device
     unavailable: tuple[Unavailable, ...] = ()
-    holders: Sequence[Holder] = ()
+    holders: Sequence[TenantRow] = ()
     stale: str = ""
 
     @property
@@ -225,17 +201,19 @@ class NodeReader:
         """The node of a report; `pods` are those on it, at least."""
         pods = list(pods)
         name = gpunode.metadata.name
-        held = {**holders(pods), **given(pods, gpunodes=[gpunode])}
+        held = {**_promised(pods, node=name), **_given(pods, gpunode=gpunode)}
         of_node = self._causes(node) if self.reads_nodes else ()
         note = self.freshness.report(name, status=gpunode.status)
         age = self.freshness.age(name) if note else ""
         uses = (
-            DeviceUse(
-                node=name,
-                device=device,
-                unavailable=(*of_node, *availability.of_device(device, gpunode=gpunode)),
-                holders=held.get((name, device.uuid), ()),
-                stale=age,
+            _with_holders(
+                DeviceUse(
+                    node=name,
+                    device=device,
+                    unavailable=(*of_node, *availability.of_device(device, gpunode=gpunode)),
+                    stale=age,
+                ),
+                held=held.get(device.uuid, ()),
             )
             for device in sorted(gpunode.status.devices, key=lambda device: device.index)
         )
@@ -284,48 +262,56 @@ def enforcing(found: Enforcement) -> str:
     return ", ".join(word for word, holds in words.items() if holds) or "none"
 
 
-def holders(pods: Iterable[Pod]) -> dict[tuple[str, str], list[Holder]]:
-    """The holders of each device, by node and UUID.
+def _with_holders(use: DeviceUse, *, held: Sequence[_Held]) -> DeviceUse:
+    used = {each.uid: each.used_mib for each in use.device.tenants} if use.is_measured else {}
+    tenants = [_tenant(pod, device=device, workload=workload, used=used) for pod, device, workload in held]
+    return replace(use, holders=tenants) if tenants else use
 
-    A pod with a broken allocation holds none; `dovetail audit` reports it.
+
+def _promised(pods: Iterable[Pod], *, node: str) -> dict[str, list[_Held]]:
+    """What pods of the node were promised of each device, by UUID.
+
+    A pod with a broken allocation holds nothing; `dovetail audit` reports it.
     """
-    held: dict[tuple[str, str], list[Holder]] = defaultdict(list)
+    held: dict[str, list[_Held]] = defaultdict(list)
     for pod in pods:
-        if is_terminated(pod):
+        if is_terminated(pod) or pod.spec.node_name != node:
             continue
         try:
             allocation = allocation_in(pod.metadata.annotations)
         except AllocationError:
             continue
-        if allocation is None:
-            continue
-        for device in allocation.devices:
-            holder = _holder(pod, share=device.share_milli, mib=device.memory_mib, workload=allocation.workload)
-            held[pod.spec.node_name, device.uuid].append(holder)
+        for device in allocation.devices if allocation else ():
+            held[device.uuid].append((pod, device, allocation.workload if allocation else None))
     return held
 
 
-def given(pods: Iterable[Pod], *, gpunodes: Iterable[GPUNode]) -> dict[tuple[str, str], list[Holder]]:
-    """The holders of devices that kubelet assigned for a vendor's plugin, by node and UUID."""
+def _given(pods: Iterable[Pod], *, gpunode: GPUNode) -> dict[str, list[_Held]]:
+    """The whole devices that kubelet assigned for a vendor's plugin, by UUID."""
     live = {pod.metadata.uid: pod for pod in pods if not is_terminated(pod)}
-    held: dict[tuple[str, str], list[Holder]] = defaultdict(list)
-    for gpunode in gpunodes:
-        memory = {device.uuid: device.memory_mib - device.reserved_mib for device in gpunode.status.devices}
-        for each in gpunode.status.assignments:
-            for uuid in map(card_of, each.devices if each.uid in live else ()):
-                holder = _holder(live[each.uid], share=WHOLE_MILLI, mib=memory.get(uuid, 0))
-                held[gpunode.metadata.name, uuid].append(holder)
+    known = {device.uuid: device for device in gpunode.status.devices}
+    held: dict[str, list[_Held]] = defaultdict(list)
+    for each in gpunode.status.assignments:
+        for uuid in map(card_of, each.devices if each.uid in live else ()):
+            if (device := known.get(uuid)) is not None:
+                whole = AllocatedDevice(
+                    uuid=uuid,
+                    index=device.index,
+                    share_milli=WHOLE_MILLI,
+                    memory_mib=device.memory_mib - device.reserved_mib,
+                )
+                held[uuid].append((live[each.uid], whole, None))
     return held
 
 
-def _holder(pod: Pod, *, share: int, mib: int, workload: Workload | None = None) -> Holder:
+def _tenant(pod: Pod, *, device: AllocatedDevice, workload: Workload | None, used: Mapping[str, int]) -> TenantRow:
     number = pod.metadata.labels.get(names.LABEL_JOB_NUMBER, "")
-    return Holder(
+    return TenantRow(
         namespace=pod.metadata.namespace,
         pod=pod.metadata.name,
         job=int(number) if number.isdigit() else None,
-        share_milli=share,
-        memory_mib=mib,
+        share_milli=device.share_milli,
+        memory_mib=device.memory_mib,
         workload=workload,
-        uid=pod.metadata.uid,
+        used_mib=used.get(pod.metadata.uid),
     )

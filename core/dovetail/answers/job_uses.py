@@ -4,12 +4,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from dovetail.answers import Row
-from dovetail.answers.inventory import DeviceUse, Holder, Inventory
+from dovetail.answers.inventory import DeviceUse, Inventory
+from dovetail.answers.nodes import TenantRow
 from dovetail.answers.questions import ExplainedDevice
 from dovetail.api.gpujob import Workload
 from dovetail.gpu.request import WHOLE_MILLI
 
-_Held = tuple[str, DeviceUse, Holder]
+_Held = tuple[str, DeviceUse, TenantRow]
 
 
 class JobUse(Row, frozen=True, kw_only=True):
@@ -48,7 +49,7 @@ def available(found: Inventory) -> dict[str, list[int]]:
     return {node: indexes for node, indexes in free.items() if indexes}
 
 
-def _key(holder: Holder) -> tuple[str, bool, int, str]:
+def _key(holder: TenantRow) -> tuple[str, bool, int, str]:
     is_pod = holder.job is None
     return holder.namespace, is_pod, holder.job or 0, holder.pod if is_pod else ""
 
@@ -57,7 +58,7 @@ def _job_use(held: Sequence[_Held]) -> JobUse:
     first = held[0][2]
     return JobUse(
         job=first.job,
-        name=first.name,
+        name=first.holder,
         namespace=first.namespace,
         workload=first.workload,
         gpus=round(sum(use.gpus * holder.share_milli for _, use, holder in held) / WHOLE_MILLI, 3),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from dovetail import names
-from dovetail.answers.inventory import DeviceUse, Holder, Inventory, NodeUse, enforcing
+from dovetail.answers.inventory import DeviceUse, Inventory, NodeUse, enforcing
 from dovetail.answers.nodes import DeviceRow, InventoryRow, NodeRow, OtherTenants, TenantCounts, TenantRow, Totals
 
 # Whether a reader may see what is in a namespace.
@@ -71,7 +71,6 @@ def device_rows(node: NodeUse, *, sees: Sees = _everything) -> list[DeviceRow]:
 
 def _device_row(use: DeviceUse, *, measured_at: str | None, sees: Sees) -> DeviceRow:
     device = use.device
-    used = {each.uid: each.used_mib for each in device.tenants} if use.is_measured else {}
     return DeviceRow(
         node=use.node,
         index=device.index,
@@ -95,24 +94,12 @@ def _device_row(use: DeviceUse, *, measured_at: str | None, sees: Sees) -> Devic
         message=use.reason,
         available=use.available,
         strangers=len(device.strangers),
-        tenants=[_tenant(holder, used_mib=used.get(holder.uid)) for holder in use.holders if sees(holder.namespace)],
+        tenants=[holder for holder in use.holders if sees(holder.namespace)],
         others=_others([holder for holder in use.holders if not sees(holder.namespace)]),
     )
 
 
-def _tenant(holder: Holder, *, used_mib: int | None) -> TenantRow:
-    return TenantRow(
-        namespace=holder.namespace,
-        pod=holder.pod,
-        job=holder.job,
-        share_milli=holder.share_milli,
-        memory_mib=holder.memory_mib,
-        workload=holder.workload,
-        used_mib=used_mib,
-    )
-
-
-def _others(holders: Sequence[Holder]) -> OtherTenants | None:
+def _others(holders: Sequence[TenantRow]) -> OtherTenants | None:
     if not holders:
         return None
     return OtherTenants(
@@ -122,7 +109,7 @@ def _others(holders: Sequence[Holder]) -> OtherTenants | None:
     )
 
 
-def tenant_counts(holders: Iterable[Holder]) -> TenantCounts:
+def tenant_counts(holders: Iterable[TenantRow]) -> TenantCounts:
     """Count holders by their workload."""
     kinds = [holder.workload for holder in holders]
     return TenantCounts(

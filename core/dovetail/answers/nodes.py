@@ -7,11 +7,13 @@ import msgspec
 from dovetail.answers import Page, Row
 from dovetail.api.gpujob import Workload
 from dovetail.api.gpunode import Cause, Enforcement
+from dovetail.gpu.request import WHOLE_MILLI
 
 
 class TenantRow(Row, frozen=True, kw_only=True):
-    """A pod that holds a device or a share of it; `job` is its job's number.
+    """A pod that holds a device or a share of it.
 
+    `job` is its job's number, null for other pods; `workload` is what it counts as for tenant limits, null for neither.
     `usedMiB` is what its processes use of the device's memory, null where processes cannot be attributed to pods.
     """
 
@@ -22,6 +24,17 @@ class TenantRow(Row, frozen=True, kw_only=True):
     memory_mib: int
     workload: Workload | None
     used_mib: int | None
+
+    @property
+    def holder(self) -> str:
+        """`job 5`, or `pod notebook`."""
+        return f"pod {self.pod}" if self.job is None else f"job {self.job}"
+
+    def called(self, *, namespace: str) -> str:
+        """A name such as `job 5`, with its share if below 1, and its namespace if not `namespace`."""
+        details = [] if self.namespace == namespace else [self.namespace]
+        details += [] if self.share_milli == WHOLE_MILLI else [f"{self.share_milli / WHOLE_MILLI:g}"]
+        return f"{self.holder} ({', '.join(details)})" if details else self.holder
 
 
 class OtherTenants(Row, frozen=True, kw_only=True):

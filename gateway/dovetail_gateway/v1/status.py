@@ -9,6 +9,15 @@ import msgspec
 
 from dovetail.answers.inventory import DeviceUse, Holder, NodeUse
 from dovetail.answers.v1 import (
+from dovetail.answers.inventory import DeviceUse, NodeUse
+from dovetail.answers.nodes import TenantRow
+from dovetail.formats.timestamps import timestamp
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.routing.table import Answer, Call, Nothing
+from dovetail_gateway.v1.request import NO_SPECS, Specs, meets, size_of, type_of
+from dovetail_gateway.v1.types import (
     Checks,
     DeviceAllocation,
     DeviceData,
@@ -160,7 +169,7 @@ def device_data(use: DeviceUse, *, sees: Visibility) -> DeviceData:
     )
 
 
-def _allocation(holder: Holder, *, shown: bool) -> DeviceAllocation:
+def _allocation(holder: TenantRow, *, shown: bool) -> DeviceAllocation:
     return DeviceAllocation(
         namespace=holder.namespace if shown else None,
         pod=holder.pod if shown else None,
