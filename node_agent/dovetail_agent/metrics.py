@@ -171,6 +171,8 @@ def _values_by_kind(device: DeviceInfo, *, sample: DeviceSample, look: Look) -> 
 
 def _tenants_by_workload(device: DeviceInfo, *, look: Look) -> dict[str, float]:
     kinds = [
-        (tenant.purpose or "Unspecified").lower() for tenant in look.tenants if promised_milli(tenant, uuid=device.uuid)
+        (tenant.workload or "Unspecified").lower()
+        for tenant in look.tenants
+        if promised_milli(tenant, uuid=device.uuid)
     ]
     return {kind: kinds.count(kind) for kind in _WORKLOADS}

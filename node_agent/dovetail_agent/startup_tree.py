@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
 from dovetail.api.gpunode import Device, GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.query.nodes.device_facts import device_line, fact_lines, node_line
 from dovetail_agent.feature.protocol import Feature, Seen
-from dovetail_agent.tenants import Tenant
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -43,7 +43,7 @@ def show(tree: "Tree", *, out: TextIO) -> None:
     out.flush()
 
 
-def node_tree(name: str, *, status: GPUNodeStatus, tenants: Sequence[Tenant]) -> "Tree":
+def node_tree(name: str, *, status: GPUNodeStatus, tenants: Sequence[NodeTenant]) -> "Tree":
     """Build a node's tree: for each device its model, memory, temperature, load and tenants."""
     from rich.text import Text  # noqa: PLC0415 - as above
     from rich.tree import Tree  # noqa: PLC0415 - as above
@@ -57,8 +57,8 @@ def node_tree(name: str, *, status: GPUNodeStatus, tenants: Sequence[Tenant]) ->
     return tree
 
 
-def _facts(device: Device, *, tenants: Sequence[Tenant]) -> Iterator[str]:
+def _facts(device: Device, *, tenants: Sequence[NodeTenant]) -> Iterator[str]:
     """Count tenants by purpose. Those without one are counted separately."""
     here = [tenant for tenant in tenants if any(each.uuid == device.uuid for each in tenant.devices)]
-    counts = Counter(tenant.purpose for tenant in here)
+    counts = Counter(tenant.workload for tenant in here)
     yield from fact_lines(device, training=counts["Training"], inference=counts["Inference"], others=counts[None])

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.api.builtin import Pod
-from dovetail.api.gpunodetenants import GPUNodeTenants
+from dovetail.api.gpunodetenants import GPUNodeTenants, NodeTenant
 from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUNODETENANTS, PODS
+from dovetail.cluster.node_tenants import tenant_of_pod
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
-from dovetail_agent.tenants import Tenant, tenant_from, tenant_of
 
 
 class TenantSource:
@@ -30,7 +30,7 @@ class TenantSource:
         self.reads_pods = reads_pods
         self._vendors = vendors
         self._changed = changed
-        self._tenants: dict[str, dict[str, Tenant]] = {}
+        self._tenants: dict[str, dict[str, NodeTenant]] = {}
         self._answers: dict[str, int] = {}
         self.reflector: Reflector[Any] = (
             Reflector(
@@ -50,7 +50,7 @@ class TenantSource:
             )
         )
 
-    def tenants(self, node: str) -> tuple[Tenant, ...]:
+    def tenants(self, node: str) -> tuple[NodeTenant, ...]:
         """Return the last known tenants of a node."""
         return tuple(self._tenants.get(node, {}).values())
 
@@ -74,14 +74,14 @@ class TenantSource:
         if event == "DELETED":
             return
         name = found.metadata.name
-        tenants = {each.uid: tenant_from(each, node=name) for each in found.spec.tenants}
+        tenants = {each.uid: each for each in found.spec.tenants}
         same = self.knows(name) and self._tenants.get(name) == tenants and self._answers[name] == found.spec.answers
         self._tenants[name], self._answers[name] = tenants, found.spec.answers
         if not same:
             self._changed(name)
 
     def _on_pod(self, event: EventType, pod: Pod) -> None:
-        tenant = None if event == "DELETED" else tenant_of(pod, vendors=self._vendors)
+        tenant = None if event == "DELETED" else tenant_of_pod(pod, vendors=self._vendors)
         tenants = self._tenants.setdefault(pod.spec.node_name, {})
         if tenants.get(pod.metadata.uid) == tenant:
             return

@@ -8,10 +8,10 @@ from dovetail import names
 from dovetail.api.builtin import Container, Node, NodeInfo, NodeStatus, Pod, PodSpec, PodStatus, Resources
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Mode
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import ObjectMeta
 from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail_agent.devices.simulated.provider import device_uuid
-from dovetail_agent.tenants import Tenant
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 V100S = {"model": "V100", "count": 2, "memoryMiB": 32768}
@@ -48,10 +48,18 @@ def allocated(index: int, *, share_milli: int = 1000, memory_mib: int = 32768, n
 
 
 def make_tenant(
-    *devices: AllocatedDevice, uid: str = "pod-uid", running: bool = True, workload: str = "ml/a"
-) -> Tenant:
-    return Tenant(
-        uid=uid, node="v100-0", workload=workload, running=running, cpu_milli=8000, memory_mib=65536, devices=devices
+    *devices: AllocatedDevice, uid: str = "pod-uid", running: bool = True, work: str = "ml/a"
+) -> NodeTenant:
+    namespace, job = work.split("/")
+    return NodeTenant(
+        uid=uid,
+        namespace=namespace,
+        name=f"{job}-0",
+        job=job,
+        running=running,
+        cpu_milli=8000,
+        memory_mib=65536,
+        devices=list(devices),
     )
 
 

@@ -9,11 +9,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from grpclib.client import Channel, UnaryUnaryMethod
+from msgspec.structs import replace as with_fields
 
 from dovetail import names
 from dovetail_agent.kubelet.v1 import csi_pb2 as csi
@@ -82,9 +83,9 @@ class Driver:
 
     def tell(self, *uids: str, mode: str = "Fractional") -> None:
         """Let the supervisor's list have these pods, and no others."""
-        tenants = [replace(fractional(0, uid=uid), mode=mode or "Exclusive", name=f"pod-{uid}") for uid in uids]
+        tenants = [with_fields(fractional(0, uid=uid), mode=mode or "Exclusive", name=f"pod-{uid}") for uid in uids]
         if not mode:
-            tenants = [replace(each, devices=()) for each in tenants]
+            tenants = [with_fields(each, devices=[]) for each in tenants]
         pod_modes.write(pod_modes.path_in(self.folder / "mps"), tenants=tenants)
 
     def target(self, uid: str, *, folder: str = "pipe") -> Path:

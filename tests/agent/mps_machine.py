@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass, field, replace
 
+from msgspec.structs import replace as with_fields
+
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.mps.devices import DevicesUnreadable, MpsDevice
-from dovetail_agent.tenants import Tenant
 from tests.agent.builders import allocated, make_tenant
 
 
-def fractional(index: int, *, share_milli: int = 500, memory_mib: int = 8192, uid: str = "pod-uid") -> Tenant:
+def fractional(index: int, *, share_milli: int = 500, memory_mib: int = 8192, uid: str = "pod-uid") -> NodeTenant:
     device = allocated(index, share_milli=share_milli, memory_mib=memory_mib)
-    return replace(make_tenant(device, uid=uid), mode="Fractional")
+    return with_fields(make_tenant(device, uid=uid), mode="Fractional")
 
 
 @dataclass

@@ -1,15 +1,17 @@
 """A node for the tests of suspend to host: tenants on our stand-in for CUDA's library, and a freezer that is a set."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace as with_fields
+
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.checkpoint.admission import Candidate, OnDevice
 from dovetail_agent.checkpoint.calls import Calls, LibraryCalls, ProcessState
 from dovetail_agent.checkpoint.state_files import CheckpointMarks
 from dovetail_agent.checkpoint.suspend_to_host import SuspendToHost
 from dovetail_agent.devices.cuda import Driver
-from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns.suspender import Refusal
 from tests.agent.builders import allocated, make_tenant
 from tests.agent.cuda_stub import CudaStub
@@ -26,14 +28,14 @@ class FakeFreezer:
     refuses: set[str] = field(default_factory=set)
     name: str = "fake"
 
-    def suspend(self, tenant: Tenant) -> Refusal | None:
+    def suspend(self, tenant: NodeTenant) -> Refusal | None:
         if "suspend" in self.refuses:
             self.refuses.discard("suspend")
             return Refusal(reason="FreezeTimedOut", message="it did not freeze")
         self.frozen.add(tenant.uid)
         return None
 
-    def resume(self, tenant: Tenant) -> Refusal | None:
+    def resume(self, tenant: NodeTenant) -> Refusal | None:
         if "resume" in self.refuses:
             self.refuses.discard("resume")
             return Refusal(reason="ThawFailed", message="it did not thaw")
@@ -94,18 +96,18 @@ class Rig:
         calls = WatchedCalls(LibraryCalls(Driver(self.stub.path)), rig=self)
         return SuspendToHost(self.freezer, calls=calls, marks=marks, world=self)
 
-    def tenant(self, pid: int, *, mib: int) -> Tenant:
+    def tenant(self, pid: int, *, mib: int) -> NodeTenant:
         """A tenant that has begun on the card."""
         self.stub.add(f"process {pid} {mib}")
         self.mib[str(pid)] = mib
         return self.known(pid)
 
-    def known(self, pid: int) -> Tenant:
+    def known(self, pid: int) -> NodeTenant:
         uid = str(pid)
         tenant = make_tenant(allocated(0, memory_mib=self.mib[uid]), uid=uid)
-        return replace(tenant, mode="TimeShared", namespace="ml", name=f"job-{uid}")
+        return with_fields(tenant, mode="TimeShared", namespace="ml", name=f"job-{uid}")
 
-    def candidate(self, tenant: Tenant) -> Candidate:
+    def candidate(self, tenant: NodeTenant) -> Candidate:
         used = self.mib[tenant.uid]
         usual = Candidate(
             name=f"{tenant.namespace}/{tenant.name}",
@@ -115,7 +117,7 @@ class Rig:
         )
         return self.candidates.get(tenant.uid, usual)
 
-    def crowded(self, tenant: Tenant) -> bool:
+    def crowded(self, tenant: NodeTenant) -> bool:
         return sum(self.mib.values()) > CARD_MIB
 
     def free_mib(self) -> Mapping[str, int]:

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+from msgspec.structs import replace as with_fields
 from prometheus_client import CollectorRegistry
 
 from dovetail.config.settings import Settings
@@ -59,7 +60,7 @@ def test_tenants_are_counted_by_what_they_declare_to_be() -> None:
     kinds = ("Training", "Inference", "Inference", None)
     agent._looks["v100-0"] = look(
         *(
-            replace(make_tenant(allocated(0, share_milli=200)), uid=f"u{at}", purpose=kind)
+            with_fields(make_tenant(allocated(0, share_milli=200)), uid=f"u{at}", workload=kind)
             for at, kind in enumerate(kinds)
         )
     )

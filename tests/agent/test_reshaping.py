@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import replace as with_fields
 
 from dovetail.api.resources import GPUNODES
 from dovetail.cluster.node_tenants import tenant_of_pod
@@ -103,7 +103,7 @@ def test_a_gpu_with_a_pod_on_an_instance_is_not_touched(on: str, *, refused: boo
     scene = Scene()
     devices = scene.cards.inventory(make_node(devices=GPUS)).devices
     instance = next(device for device in devices if device.parent == on)
-    promised = replace(allocated(instance.index), uuid=instance.uuid)
+    promised = with_fields(allocated(instance.index), uuid=instance.uuid)
     scene.cluster.tenants(tenant_of_pod(make_pod(promised)))
     scene.request(FIRST)
     scene.serve()

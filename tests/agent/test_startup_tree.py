@@ -4,12 +4,13 @@ import io
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from dovetail.api.gpunode import Device, GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.devices.model import Sample
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.startup_tree import StartupTree
-from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 
 IDLE = Device(index=1, uuid="GPU-1", vendor="nvidia", model="Tesla V100", memory_mib=32768)
@@ -21,7 +22,9 @@ STATUS = GPUNodeStatus(provider="nvml", driver_version="580.65.06", runtime_vers
 SAMPLE = Sample(devices=())
 
 
-async def printed(*nodes: str, tenants: tuple[Tenant, ...] = (), status: GPUNodeStatus = STATUS, times: int = 1) -> str:
+async def printed(
+    *nodes: str, tenants: tuple[NodeTenant, ...] = (), status: GPUNodeStatus = STATUS, times: int = 1
+) -> str:
     out = io.StringIO()
     tree = StartupTree(out)
     for _ in range(times):
@@ -32,8 +35,8 @@ async def printed(*nodes: str, tenants: tuple[Tenant, ...] = (), status: GPUNode
 
 
 async def test_every_device_is_told_with_what_it_is_and_does() -> None:
-    training = replace(make_tenant(allocated(0), uid="a"), purpose="Training")
-    inference = replace(make_tenant(allocated(0), uid="b"), purpose="Inference")
+    training = with_fields(make_tenant(allocated(0), uid="a"), workload="Training")
+    inference = with_fields(make_tenant(allocated(0), uid="b"), workload="Inference")
     silent = make_tenant(allocated(0), uid="c")
     assert (await printed("gpu-1", tenants=(training, inference, silent))).splitlines() == [
         "gpu-1 (nvml, driver 580.65.06, runtime 13.0)",

@@ -5,8 +5,9 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.cluster.node_tenants import tenant_of_pod
 from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
-from dovetail_agent.tenants import promised_mib, promised_milli, tenant_of
+from dovetail_agent.tenants import promised_mib, promised_milli, work_of
 from tests.agent.builders import allocated, make_pod
 
 
@@ -18,9 +19,9 @@ def bound_with(**fixed: Any) -> Pod:
 
 
 def test_a_bound_pod_is_a_tenant_with_what_its_allocation_says() -> None:
-    tenant = tenant_of(make_pod(allocated(0, share_milli=500, memory_mib=8192)))
+    tenant = tenant_of_pod(make_pod(allocated(0, share_milli=500, memory_mib=8192)))
     assert tenant is not None
-    assert (tenant.node, tenant.running, tenant.cpu_milli, tenant.memory_mib) == ("v100-0", True, 2000, 4096)
+    assert (tenant.running, tenant.cpu_milli, tenant.memory_mib) == (True, 2000, 4096)
     uuid = allocated(0).uuid
     assert (promised_milli(tenant, uuid=uuid), promised_mib(tenant, uuid=uuid)) == (500, 8192)
     assert promised_milli(tenant, uuid=allocated(1).uuid) == 0
@@ -28,28 +29,28 @@ def test_a_bound_pod_is_a_tenant_with_what_its_allocation_says() -> None:
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_has_ended_is_no_tenant(phase: str) -> None:
-    assert tenant_of(make_pod(allocated(0), phase=phase)) is None
+    assert tenant_of_pod(make_pod(allocated(0), phase=phase)) is None
 
 
 def test_a_pod_that_is_not_bound_is_no_tenant() -> None:
-    assert tenant_of(make_pod(node="")) is None
+    assert tenant_of_pod(make_pod(node="")) is None
 
 
 def test_a_starting_pod_is_a_tenant_that_does_not_run() -> None:
-    tenant = tenant_of(make_pod(allocated(0), phase="Pending"))
+    tenant = tenant_of_pod(make_pod(allocated(0), phase="Pending"))
     assert tenant is not None
     assert not tenant.running
 
 
 def test_workers_of_a_job_are_one_workload() -> None:
-    tenants = [tenant_of(bound_with(priority=10, job=job)) for job in ("train", "")]
-    assert [tenant.workload for tenant in tenants if tenant] == ["ml/train", "ml/train-0"]
+    tenants = [tenant_of_pod(bound_with(priority=10, job=job)) for job in ("train", "")]
+    assert [work_of(tenant) for tenant in tenants if tenant] == ["ml/train", "ml/train-0"]
 
 
 def test_a_broken_allocation_is_a_tenant_without_devices() -> None:
-    tenant = tenant_of(make_pod(annotations={names.ALLOCATION: "{"}))
+    tenant = tenant_of_pod(make_pod(annotations={names.ALLOCATION: "{"}))
     assert tenant is not None
-    assert tenant.devices == ()
+    assert tenant.devices == []
 
 
 @pytest.mark.parametrize(("fixed", "weight"), [(0, 0), (40, 40), (255, 255), (None, 10)])
@@ -61,19 +62,19 @@ def test_what_a_pod_was_at_bind_outlasts_its_labels_and_annotations(fixed: int |
         labels={names.LABEL_RESERVATION: "true", names.LABEL_JOB: "train"},
         annotations={**pod.metadata.annotations, names.PRIORITY: said, names.WORKLOAD: "Inference"},
     )
-    found = tenant_of(msgspec.structs.replace(pod, metadata=meta))
+    found = tenant_of_pod(msgspec.structs.replace(pod, metadata=meta))
     assert found is not None
-    assert (found.priority, found.reservation, found.purpose, found.workload) == (weight, False, None, "ml/train-0")
+    assert (found.priority, found.reservation, found.workload, work_of(found)) == (weight, False, None, "ml/train-0")
 
 
 def test_a_reservation_is_what_the_allocation_says() -> None:
-    found = tenant_of(bound_with(priority=10, reservation=True, workload="Training"))
+    found = tenant_of_pod(bound_with(priority=10, reservation=True, workload="Training"))
     assert found is not None
-    assert (found.reservation, found.purpose) == (True, "Training")
+    assert (found.reservation, found.workload) == (True, "Training")
 
 
 def test_a_pod_that_was_told_to_end_is_leaving() -> None:
     pod = make_pod(allocated(0))
     gone = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-11-21T12:00:00Z")
-    found = tenant_of(pod), tenant_of(msgspec.structs.replace(pod, metadata=gone))
+    found = tenant_of_pod(pod), tenant_of_pod(msgspec.structs.replace(pod, metadata=gone))
     assert [each.leaving for each in found if each] == [False, True]

@@ -8,6 +8,7 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from dovetail.api.gpunode import GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import Condition, find_condition
 from dovetail.decoding import convert
 from dovetail.kube.event_recorder import EventRecorder
@@ -21,7 +22,6 @@ from dovetail_agent.feature.events import warn_pod
 from dovetail_agent.feature.protocol import Feature, Seen, Wake
 from dovetail_agent.mps.probe import Verdict
 from dovetail_agent.report.node_status import timestamp
-from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns.suspender import Suspender
 
 log = get_logger(__name__)
@@ -76,7 +76,7 @@ class CheckpointFeature(Feature):
         """
         return self._suspender.away if self._suspender else frozenset()
 
-    def in_the_way(self, tenant: Tenant) -> bool:
+    def in_the_way(self, tenant: NodeTenant) -> bool:
         """Whether the tenant's memory keeps others off its devices: idle, it would do so for ever."""
         return self._suspender is not None and self._world.crowded(tenant)
 
@@ -122,7 +122,8 @@ class CheckpointFeature(Feature):
         for uid, trouble in suspender.troubles.items():
             if tenant := tenants.get(uid):
                 reason = "SuspendedMemoryLost" if trouble.lost else "NotMovedToHost"
-                warn_pod(self._events, tenant=tenant, reason=reason, message=trouble.message)
+                node = seen.node.metadata.name
+                warn_pod(self._events, tenant=tenant, node=node, reason=reason, message=trouble.message)
 
     def metrics(self) -> Iterable[Metric]:
         """Gauges of suspended and lost tenants, and a counter of successful calls."""

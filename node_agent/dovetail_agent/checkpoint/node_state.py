@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.checkpoint.admission import Candidate, DeviceMemory, OnDevice
 from dovetail_agent.checkpoint.pod_memory import pod_free_mib
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample
@@ -10,7 +11,7 @@ from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.mps.devices import DevicesUnreadable, MpsDevices
 from dovetail_agent.processes import identity
 from dovetail_agent.report import node_status
-from dovetail_agent.tenants import Tenant, promised_mib
+from dovetail_agent.tenants import promised_mib
 
 
 class SeenWorld:
@@ -34,7 +35,7 @@ class SeenWorld:
         self._cgroups = cgroups
         self._proc = proc
 
-    def candidate(self, tenant: Tenant) -> Candidate:
+    def candidate(self, tenant: NodeTenant) -> Candidate:
         """Implement `World.candidate`."""
         mine = [(info, sample) for info, sample in _pairs(self.seen) if _has(tenant, info=info)]
         return Candidate(
@@ -46,7 +47,7 @@ class SeenWorld:
             in_mig=any(info.mig_profile for info, _ in mine),
         )
 
-    def crowded(self, tenant: Tenant) -> bool:
+    def crowded(self, tenant: NodeTenant) -> bool:
         """Implement `World.crowded`. False until a probe has shown that tenants can be moved."""
         seen = self.seen
         if seen is None or not self.live:
@@ -96,11 +97,11 @@ def _pairs(seen: Seen | None) -> Iterator[tuple[DeviceInfo, DeviceSample]]:
         yield from zip(seen.inventory.devices, seen.sample.devices, strict=True)
 
 
-def _has(tenant: Tenant, *, info: DeviceInfo) -> bool:
+def _has(tenant: NodeTenant, *, info: DeviceInfo) -> bool:
     return any(device.uuid == info.uuid for device in tenant.devices)
 
 
-def _processes(tenant: Tenant, *, info: DeviceInfo, sample: DeviceSample) -> Iterator[OnDevice]:
+def _processes(tenant: NodeTenant, *, info: DeviceInfo, sample: DeviceSample) -> Iterator[OnDevice]:
     for process in sample.processes or ():
         if process.pod_uid == tenant.uid:
             yield OnDevice(pid=process.pid, uuid=info.uuid, used_mib=process.used_mib)

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.logs import get_logger
 from dovetail_agent.checkpoint.admission import Candidate, refusal_of, room_for
 from dovetail_agent.checkpoint.calls import Calls, CheckpointFailed, ProcessState
 from dovetail_agent.checkpoint.state_files import CheckpointMarks, Mark
 from dovetail_agent.checkpoint.state_machine import Goal, Step, next_step
-from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns.suspender import Refusal, Suspender
 
 log = get_logger(__name__)
@@ -33,11 +33,11 @@ _MOST_STEPS: Final = 12
 class World(Protocol):
     """The node's last observed state, and its current free memory. No method raises."""
 
-    def candidate(self, tenant: Tenant) -> Candidate:
+    def candidate(self, tenant: NodeTenant) -> Candidate:
         """Describe the tenant as a candidate for a move."""
         ...
 
-    def crowded(self, tenant: Tenant) -> bool:
+    def crowded(self, tenant: NodeTenant) -> bool:
         """Whether the tenants of one of its devices do not fit there together."""
         ...
 
@@ -84,7 +84,7 @@ class SuspendToHost:
         """UIDs of pods whose memory is on the host or moving there: no driver lists their processes."""
         return self._away
 
-    def suspend(self, tenant: Tenant) -> Refusal | None:
+    def suspend(self, tenant: NodeTenant) -> Refusal | None:
         """Implement `Suspender.suspend`.
 
         A tenant that cannot be moved is frozen in place; see `troubles`.
@@ -103,7 +103,7 @@ class SuspendToHost:
                 self._held.add(tenant.uid)
             return refusal
 
-    def resume(self, tenant: Tenant) -> Refusal | None:
+    def resume(self, tenant: NodeTenant) -> Refusal | None:
         """Implement `Suspender.resume`.
 
         Without room on its devices, the tenant stays frozen and the next call tries again.
@@ -124,9 +124,7 @@ class SuspendToHost:
         """
         with self._hand:
             for mark in list(self._marks.all()):
-                tenant = Tenant(
-                    uid=mark.uid, node="", workload="", running=True, namespace=mark.namespace, name=mark.name
-                )
+                tenant = NodeTenant(uid=mark.uid, running=True, namespace=mark.namespace, name=mark.name)
                 if mark.uid not in self._held and (refusal := self._drive("Back", tenant=tenant, mark=mark)):
                     log.warning("left at the host by an agent before", pod=tenant.name, problem=refusal.message)
             self._look()
@@ -138,7 +136,7 @@ class SuspendToHost:
             self._frozen &= uids
             self._held &= uids
 
-    def _marked(self, tenant: Tenant) -> Mark | None:
+    def _marked(self, tenant: NodeTenant) -> Mark | None:
         """Mark a tenant that can be moved. No call is made on a process before it is marked."""
         candidate = self._world.candidate(tenant)
         if not candidate.processes:
@@ -160,7 +158,7 @@ class SuspendToHost:
             self._trouble(tenant, refusal=refusal)
         return None
 
-    def _drive(self, goal: Goal, *, tenant: Tenant, mark: Mark) -> Refusal | None:
+    def _drive(self, goal: Goal, *, tenant: NodeTenant, mark: Mark) -> Refusal | None:
         """Drive the process to `goal`.
 
         A failure on the way out leads back and is recorded in `troubles`. It is returned only if the tenant is lost.
@@ -190,7 +188,7 @@ class SuspendToHost:
             refusal = self._trouble(tenant, refusal=_refused(step, mark=mark, problem="the driver leads in circles"))
         return None if out else refusal
 
-    def _next(self, goal: Goal, *, tenant: Tenant, mark: Mark) -> tuple[Step, str]:
+    def _next(self, goal: Goal, *, tenant: NodeTenant, mark: Mark) -> tuple[Step, str]:
         """Return the next step, and why it must wait if it must."""
         if not self._alive(mark):
             return Step.DONE, ""
@@ -201,7 +199,7 @@ class SuspendToHost:
         short = room_for(mark.memory_mib, free_mib=self._world.free_mib()) if _returns(goal, state=state) else ""
         return next_step(goal, state=state, frozen=tenant.uid in self._frozen, room=not short), short
 
-    def _do(self, step: Step, *, tenant: Tenant, mark: Mark) -> str:
+    def _do(self, step: Step, *, tenant: NodeTenant, mark: Mark) -> str:
         """Run one step and return the problem; empty if it succeeded."""
         if step in {Step.FREEZE, Step.THAW}:
             refusal = self._freeze(tenant) if step is Step.FREEZE else self._thaw(tenant)
@@ -220,7 +218,7 @@ class SuspendToHost:
         self.moves[step.value] += 1
         return ""
 
-    def _arrived(self, goal: Goal, *, tenant: Tenant, mark: Mark, clean: bool) -> None:
+    def _arrived(self, goal: Goal, *, tenant: NodeTenant, mark: Mark, clean: bool) -> None:
         if goal == "Back" or not self._alive(mark):
             self._marks.drop(tenant.uid)
         if clean:
@@ -229,19 +227,19 @@ class SuspendToHost:
     def _alive(self, mark: Mark) -> bool:
         return self._world.started(mark.pid) == mark.started
 
-    def _freeze(self, tenant: Tenant) -> Refusal | None:
+    def _freeze(self, tenant: NodeTenant) -> Refusal | None:
         refusal = self._inner.suspend(tenant)
         if refusal is None:
             self._frozen.add(tenant.uid)
         return refusal
 
-    def _thaw(self, tenant: Tenant) -> Refusal | None:
+    def _thaw(self, tenant: NodeTenant) -> Refusal | None:
         refusal = self._inner.resume(tenant)
         if refusal is None:
             self._frozen.discard(tenant.uid)
         return refusal
 
-    def _trouble(self, tenant: Tenant, *, refusal: Refusal) -> Refusal:
+    def _trouble(self, tenant: NodeTenant, *, refusal: Refusal) -> Refusal:
         if self._troubles.get(tenant.uid) != refusal:
             self._troubles[tenant.uid] = refusal
             log.warning("not moved", pod=f"{tenant.namespace}/{tenant.name}", why=refusal.reason, said=refusal.message)

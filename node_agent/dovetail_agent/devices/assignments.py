@@ -6,15 +6,17 @@ The assignments come from kubelet, or on a simulated node from `deal`.
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace as with_fields
 
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import Assignment
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.gpu.device_plugins import Vendors, card_of
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail_agent.devices.model import DeviceInfo, Inventory
-from dovetail_agent.tenants import Tenant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -43,12 +45,14 @@ class Holder:
 _BY_INDEX: Final = re.compile(r"(?:Ascend\w+-|gpu-)?(\d{1,3})")
 
 
-def given(tenants: Iterable[Tenant], *, assignments: Iterable[Assignment], inventory: Inventory) -> tuple[Tenant, ...]:
+def given(
+    tenants: Iterable[NodeTenant], *, assignments: Iterable[Assignment], inventory: Inventory
+) -> tuple[NodeTenant, ...]:
     """Return the tenants, each with the whole devices that kubelet assigned to it."""
     known = {device.uuid: device for device in inventory.devices}
     uuids = {each.uid: each.devices for each in assignments}
     return tuple(
-        replace(tenant, devices=tuple(_whole(known[uuid]) for uuid in _cards(uuids[tenant.uid]) if uuid in known))
+        with_fields(tenant, devices=[_whole(known[uuid]) for uuid in _cards(uuids[tenant.uid]) if uuid in known])
         if tenant.uid in uuids
         else tenant
         for tenant in tenants
@@ -56,7 +60,7 @@ def given(tenants: Iterable[Tenant], *, assignments: Iterable[Assignment], inven
 
 
 def matched(
-    holders: Iterable[Holder], *, tenants: Iterable[Tenant], inventory: Inventory, vendors: Vendors
+    holders: Iterable[Holder], *, tenants: Iterable[NodeTenant], inventory: Inventory, vendors: Vendors
 ) -> list[Assignment]:
     """Return kubelet's assignments in the order of pod UIDs, with the devices' UUIDs.
 
@@ -78,14 +82,14 @@ def matched(
 
 
 def deal(
-    inventory: Inventory, *, sick: Collection[int], tenants: Sequence[Tenant], previous: Iterable[Assignment]
+    inventory: Inventory, *, sick: Collection[int], tenants: Sequence[NodeTenant], previous: Iterable[Assignment]
 ) -> list[Assignment]:
     """Return what kubelet's device manager would have assigned.
 
     Pods keep the devices that they have. Others get free healthy devices from the last index down, so that no code
     depends on the order. A tenant gets none if there are too few, as kubelet would reject its pod.
     """
-    waiting = {tenant.uid: tenant for tenant in tenants if tenant.by_vendor}
+    waiting = {tenant.uid: tenant for tenant in tenants if tenant.vendor_devices}
     present = {device.uuid for device in inventory.devices}
     kept = [each for each in previous if each.uid in waiting and present.issuperset(each.devices)]
     taken = {uuid for each in kept for uuid in each.devices}
@@ -93,8 +97,8 @@ def deal(
     dealt = list(kept)
     for uid in sorted(waiting.keys() - {each.uid for each in kept}):
         tenant = waiting[uid]
-        if tenant.by_vendor <= len(free):
-            devices = [free.pop() for _ in range(tenant.by_vendor)]
+        if tenant.vendor_devices <= len(free):
+            devices = [free.pop() for _ in range(tenant.vendor_devices)]
             dealt.append(Assignment(uid=uid, namespace=tenant.namespace, name=tenant.name, devices=sorted(devices)))
     return sorted(dealt, key=lambda each: each.uid)
 

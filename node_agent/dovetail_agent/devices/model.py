@@ -13,8 +13,8 @@ from typing import Protocol
 
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Assignment, Enforcement, GPUNodeStatus, Links
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.gpu.geometry import Slot
-from dovetail_agent.tenants import Tenant
 
 
 class InventoryUnreadable(Exception):  # noqa: N818 - says what is the matter, as the tree above reads
@@ -193,7 +193,7 @@ class Provider(Protocol):
         ...
 
     def assignments(
-        self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], previous: Sequence[Assignment]
+        self, inventory: Inventory, *, node: Node, tenants: Sequence[NodeTenant], previous: Sequence[Assignment]
     ) -> list[Assignment]:
         """Return kubelet's assignments in the order of pod UIDs, where a vendor's plugin serves.
 
@@ -201,6 +201,6 @@ class Provider(Protocol):
         """
         ...
 
-    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
+    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[NodeTenant], now: datetime) -> Sample:
         """Return the current figures of the node and its devices. Raises `InventoryUnreadable`."""
         ...

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import SILENT, Assignment, Enforcement, GPUNodeStatus, Links
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.logs import get_logger
 from dovetail_agent.devices.model import (
     DeviceInfo,
@@ -19,7 +20,6 @@ from dovetail_agent.devices.model import (
     Sample,
     SplitCard,
 )
-from dovetail_agent.tenants import Tenant
 
 log = get_logger(__name__)
 
@@ -79,13 +79,13 @@ class ManyProvider:
         inventory: Inventory,  # noqa: ARG002 - the protocol's
         *,
         node: Node,  # noqa: ARG002
-        tenants: Sequence[Tenant],  # noqa: ARG002
+        tenants: Sequence[NodeTenant],  # noqa: ARG002
         previous: Sequence[Assignment],  # noqa: ARG002
     ) -> list[Assignment]:
         """None: no vendor's library knows kubelet's assignments."""
         return []
 
-    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
+    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[NodeTenant], now: datetime) -> Sample:
         """Return all devices' figures.
 
         Devices of an unreadable vendor take no work until it is readable.

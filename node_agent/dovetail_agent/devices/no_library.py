@@ -7,10 +7,10 @@ from typing import Final, NoReturn
 from dovetail import names
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Assignment, GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.cluster.node_kind import serving
 from dovetail.gpu.device_plugins import Vendors
 from dovetail_agent.devices.model import Inventory, InventoryUnreadable, Sample
-from dovetail_agent.tenants import Tenant
 
 REASON: Final = "NoLibrary"
 
@@ -52,13 +52,13 @@ class NoLibraryProvider:
         inventory: Inventory,  # noqa: ARG002 - the protocol's
         *,
         node: Node,  # noqa: ARG002
-        tenants: Sequence[Tenant],  # noqa: ARG002
+        tenants: Sequence[NodeTenant],  # noqa: ARG002
         previous: Sequence[Assignment],  # noqa: ARG002
     ) -> list[Assignment]:
         """None."""
         return []
 
-    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:  # noqa: ARG002
+    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[NodeTenant], now: datetime) -> Sample:  # noqa: ARG002
         """Raise `InventoryUnreadable`."""
         self._raise(node)
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Assignment, GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.devices.model import DeviceSample, Inventory, InventoryUnreadable, Sample
 from dovetail_agent.devices.poller import Known, Watch
-from dovetail_agent.tenants import Tenant
 
 # A driver without an answer for so long is not slow: its devices take no new work until it answers.
 SILENCE: Final = timedelta(seconds=60)
@@ -45,13 +45,13 @@ class MeasuredProvider:
         inventory: Inventory,  # noqa: ARG002 - the protocol's
         *,
         node: Node,  # noqa: ARG002
-        tenants: Sequence[Tenant],  # noqa: ARG002
+        tenants: Sequence[NodeTenant],  # noqa: ARG002
         previous: Sequence[Assignment],  # noqa: ARG002
     ) -> list[Assignment]:
         """None: no vendor's library knows kubelet's assignments."""
         return []
 
-    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:  # noqa: ARG002
+    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[NodeTenant], now: datetime) -> Sample:  # noqa: ARG002
         """Return the last figures and their time. Raises `InventoryUnreadable` if they are too old."""
         known = self._watch.known
         self._inventory(known, node=node)

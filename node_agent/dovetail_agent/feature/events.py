@@ -3,19 +3,19 @@
 from typing import Final
 
 from dovetail.api.builtin import Node, ObjectReference
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.kube.event_correlator import EventLimits
 from dovetail.kube.event_recorder import EventRecorder
 from dovetail_agent.feature.protocol import Feature, Wake
-from dovetail_agent.tenants import Tenant
 
 # Level-triggered features record an event at each look that finds its cause.
 LIMITS: Final = EventLimits(max_interval_seconds=300.0)
 
 
-def warn_pod(events: EventRecorder, *, tenant: Tenant, reason: str, message: str) -> None:
-    """Record a warning about the pod of a tenant."""
+def warn_pod(events: EventRecorder, *, tenant: NodeTenant, node: str, reason: str, message: str) -> None:
+    """Record a warning about the pod of a tenant of the node."""
     about = ObjectReference(api_version="v1", kind="Pod", name=tenant.name, namespace=tenant.namespace, uid=tenant.uid)
-    events.event(about, severity="Warning", reason=reason, message=message, host=tenant.node)
+    events.event(about, severity="Warning", reason=reason, message=message, host=node)
 
 
 def warn_node(events: EventRecorder, *, node: Node, reason: str, message: str) -> None:

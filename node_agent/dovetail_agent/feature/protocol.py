@@ -13,8 +13,8 @@ from prometheus_client.core import Metric
 
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Assignment, GPUNode, GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.devices.model import Inventory, Sample
-from dovetail_agent.tenants import Tenant
 
 Wake = Callable[[], None]
 
@@ -31,7 +31,7 @@ class Seen:
     node: Node
     now: datetime
     gpunode: GPUNode | None = None
-    tenants: tuple[Tenant, ...] = ()
+    tenants: tuple[NodeTenant, ...] = ()
     answers: int | None = None
     inventory: Inventory | None = None
     sample: Sample | None = None

@@ -21,14 +21,16 @@ class BadDevicesFeature(Feature):
 
     async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
         """Post events about each newly unhealthy device."""
+        node = seen.node.metadata.name
         for device in _news(status, before=seen.previous):
             why = f": {device.health_reason}" if device.health_reason else ""
-            called = f"GPU {device.index} ({device.uuid}) of {seen.node.metadata.name}"
+            called = f"GPU {device.index} ({device.uuid}) of {node}"
             text = f"{called} is unhealthy{why}; it takes no new work"
             warn_node(self._events, node=seen.node, reason="BadGPU", message=text)
             for tenant in seen.tenants:
                 if any(each.uuid == device.uuid for each in tenant.devices):
-                    warn_pod(self._events, tenant=tenant, reason="BadGPU", message=f"{text}, and this pod has it")
+                    said = f"{text}, and this pod has it"
+                    warn_pod(self._events, tenant=tenant, node=node, reason="BadGPU", message=said)
 
 
 def _news(status: GPUNodeStatus, *, before: GPUNodeStatus | None) -> Iterator[Device]:

@@ -16,10 +16,11 @@ from typing import Final, Literal
 import msgspec
 
 from dovetail.api.gpunode import Overuse
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.report.node_status import timestamp
-from dovetail_agent.tenants import Tenant, promised_mib
+from dovetail_agent.tenants import promised_mib
 
 Policy = Literal["Warn", "Evict", "Kill"]
 _NOBODY: Final[Sequence[Overuse]] = ()
@@ -59,7 +60,7 @@ def _above(
     info: DeviceInfo,
     *,
     sample: DeviceSample,
-    tenants: Iterable[Tenant],
+    tenants: Iterable[NodeTenant],
     since: dict[tuple[str, str], str],
     now: datetime,
 ) -> Iterator[Overuse]:
@@ -79,7 +80,7 @@ def _above(
             )
 
 
-def _taken_mib(info: DeviceInfo, *, sample: DeviceSample, tenants: Iterable[Tenant]) -> int:
+def _taken_mib(info: DeviceInfo, *, sample: DeviceSample, tenants: Iterable[NodeTenant]) -> int:
     """MiB that tenants were promised and do not use yet, beyond what is free.
 
     Tenants that move to the host between turns need the room of the largest of them only, one after the other.

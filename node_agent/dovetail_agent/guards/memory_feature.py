@@ -14,6 +14,7 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from dovetail.api.gpunode import GPUNodeStatus, Overuse
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.kube.event_recorder import EventRecorder
 from dovetail.logs import get_logger
 from dovetail_agent.devices.model import Process
@@ -21,7 +22,6 @@ from dovetail_agent.feature.events import warn_pod
 from dovetail_agent.feature.protocol import Feature, Seen
 from dovetail_agent.guards.memory import GuardRules, overuses, sentence
 from dovetail_agent.processes.identity import KillResult, kill_same
-from dovetail_agent.tenants import Tenant
 
 log = get_logger(__name__)
 REASON: Final = "MemoryOverPromise"
@@ -69,14 +69,14 @@ class MemoryGuardFeature(Feature):
                 continue
             known = before.get((each.uid, each.device))
             if known is None:
-                self._post_event(tenant, overuse=each, then=self._threat())
+                self._post_event(tenant, seen=seen, overuse=each, then=self._threat())
             if each.evict and not (known and known.evict):
                 self._ended["evict"] += 1
-                self._post_event(tenant, overuse=each, then="; it is to be evicted")
+                self._post_event(tenant, seen=seen, overuse=each, then="; it is to be evicted")
             if each.ends and not each.evict:
                 await self._end(tenant, overuse=each, seen=seen)
 
-    async def _end(self, tenant: Tenant, *, overuse: Overuse, seen: Seen) -> None:
+    async def _end(self, tenant: NodeTenant, *, overuse: Overuse, seen: Seen) -> None:
         processes = [process for process in _processes(seen, overuse=overuse) if process.pod_uid == overuse.uid]
         pod = f"{tenant.namespace}/{tenant.name}"
         try:
@@ -93,7 +93,7 @@ class MemoryGuardFeature(Feature):
             return
         self._ended["kill"] += 1
         which = ", ".join(map(str, killed))
-        self._post_event(tenant, overuse=overuse, then=f"; killed: process {which}")
+        self._post_event(tenant, seen=seen, overuse=overuse, then=f"; killed: process {which}")
 
     def _asks_operator(self, overuse: Overuse) -> bool:
         return self._rules.policy == "Evict" or overuse.uid in self._unkillable
@@ -106,10 +106,11 @@ class MemoryGuardFeature(Feature):
             return ""
         return f"; it is ended unless that is over in {self._rules.grace.total_seconds():g} s"
 
-    def _post_event(self, tenant: Tenant, *, overuse: Overuse, then: str) -> None:
-        said = f"It {sentence(overuse, node=tenant.node)}{then}"
+    def _post_event(self, tenant: NodeTenant, *, seen: Seen, overuse: Overuse, then: str) -> None:
+        node = seen.node.metadata.name
+        said = f"It {sentence(overuse, node=node)}{then}"
         log.warning("memory over promise", pod=f"{tenant.namespace}/{tenant.name}", said=said)
-        warn_pod(self._events, tenant=tenant, reason=REASON, message=said)
+        warn_pod(self._events, tenant=tenant, node=node, reason=REASON, message=said)
 
     def metrics(self) -> Iterable[Metric]:
         """Memory above promises by device in bytes, and how many tenants were ended for it."""

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from dovetail.api.gpunode import Stranger
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.devices.model import DeviceInfo, Inventory, Process, Sample
-from dovetail_agent.tenants import Tenant
 
 MOST: Final = 16
 # MPS runs its clients' work in a server of its own, which a driver lists in addition to the clients.
@@ -13,7 +13,7 @@ _SERVANTS: Final = frozenset({"nvidia-cuda-mps"})
 
 
 def strangers_on(
-    device: DeviceInfo, *, processes: Iterable[Process], tenants: Sequence[Tenant], commands: dict[int, str]
+    device: DeviceInfo, *, processes: Iterable[Process], tenants: Sequence[NodeTenant], commands: dict[int, str]
 ) -> Iterator[Stranger]:
     """Yield the processes on a device that was not given to them. `commands` has names by PID.
 
@@ -23,7 +23,7 @@ def strangers_on(
     holders = {tenant.uid for tenant in tenants if any(each.uuid == device.uuid for each in tenant.devices)}
     if any(tenant.reservation for tenant in tenants if tenant.uid in holders):
         return
-    unknown = {tenant.uid for tenant in tenants if tenant.by_vendor and not tenant.devices}
+    unknown = {tenant.uid for tenant in tenants if tenant.vendor_devices and not tenant.devices}
     names = {tenant.uid: f"{tenant.namespace}/{tenant.name}" for tenant in tenants}
     for process in processes:
         command = commands.get(process.pid, "")

@@ -73,17 +73,18 @@ class StrangersFeature(Feature):
 
     async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
         """Post events about new strangers: on the node, and on the pod that they belong to."""
-        known = _keys(seen.previous)
+        known, node = _keys(seen.previous), seen.node.metadata.name
         pods = {tenant.uid: tenant for tenant in seen.tenants}
         for device in status.devices:
             for stranger in device.strangers:
                 if _key(device.uuid, stranger=stranger) in known:
                     continue
-                called = f"GPU {device.index} ({device.uuid}) of {seen.node.metadata.name}"
+                called = f"GPU {device.index} ({device.uuid}) of {node}"
                 text = sentence(stranger, called=called, tainted=bool(device.taint))
                 warn_node(self._events, node=seen.node, reason="StrangerOnGPU", message=text)
                 if stranger.uid in pods:
-                    warn_pod(self._events, tenant=pods[stranger.uid], reason="NotItsGPU", message=text)
+                    tenant = pods[stranger.uid]
+                    warn_pod(self._events, tenant=tenant, node=node, reason="NotItsGPU", message=text)
 
     def metrics(self) -> Iterable[Metric]:
         """Strangers on each device, and which devices take no work because of them."""

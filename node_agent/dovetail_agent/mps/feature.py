@@ -10,6 +10,7 @@ import msgspec
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from dovetail.api.gpunode import GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import Condition, find_condition
 from dovetail.decoding import convert
 from dovetail_agent.feature.enforcement import with_enforcement
@@ -18,7 +19,6 @@ from dovetail_agent.mps import state_file
 from dovetail_agent.mps.limits import limits_of
 from dovetail_agent.mps.state_file import OLD_SECONDS, State
 from dovetail_agent.report.node_status import timestamp
-from dovetail_agent.tenants import Tenant
 
 CONDITION: Final = "MPS"
 _EVERY_SECONDS: Final = 5.0
@@ -70,7 +70,7 @@ class MpsFeature(Feature):
         return state
 
 
-def _cooperative(tenants: Iterable[Tenant]) -> str:
+def _cooperative(tenants: Iterable[NodeTenant]) -> str:
     """Name the tenants that MPS limits only while they keep their environment.
 
     These are the tenants that were promised less than the largest promise on their device.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dovetail_agent.tenants import Tenant
+from dovetail.api.gpunodetenants import NodeTenant
 
 _WHOLE: Final = 100
 
@@ -27,7 +27,7 @@ class Limits:
         return frozenset(self.memory_mib)
 
 
-def limits_of(tenants: Iterable[Tenant]) -> Limits:
+def limits_of(tenants: Iterable[NodeTenant]) -> Limits:
     """Return the largest promises of a node's tenants as the daemon's defaults."""
     promised = [device for tenant in tenants if tenant.mode == "Fractional" for device in tenant.devices]
     memory: dict[str, int] = {}
@@ -51,6 +51,6 @@ def commands(limits: Limits, *, servers: Sequence[int]) -> Iterator[str]:
             yield f"set_device_pinned_mem_limit {server} {uuid} {mib}M"
 
 
-def others_cards(tenants: Iterable[Tenant]) -> frozenset[str]:
+def others_cards(tenants: Iterable[NodeTenant]) -> frozenset[str]:
     """UUIDs of devices with a tenant that is not Fractional: MPS must not start anything there."""
     return frozenset(device.uuid for tenant in tenants if tenant.mode != "Fractional" for device in tenant.devices)

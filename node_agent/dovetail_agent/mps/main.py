@@ -172,7 +172,7 @@ class Work:
         for uid, how in lost.items():
             if tenant := tenants.get(uid):
                 message = f"What it had on the card under MPS is lost: {how}"
-                warn_pod(self.events, tenant=tenant, reason="MPSClientLost", message=message)
+                warn_pod(self.events, tenant=tenant, node=self._node, reason="MPSClientLost", message=message)
 
 
 def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str], remember: Callable[[State], None]) -> Supervisor:

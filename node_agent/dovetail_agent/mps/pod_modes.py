@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.decoding import UnreadableError, decode
 from dovetail_agent.mps.state_file import replace_file
-from dovetail_agent.tenants import Tenant
 
 
 class KnownPod(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ def path_in(directory: Path) -> Path:
     return directory / "state" / "tenants.json"
 
 
-def write(path: Path, *, tenants: Iterable[Tenant]) -> None:
+def write(path: Path, *, tenants: Iterable[NodeTenant]) -> None:
     """Write the list, readable by root only. Raises `OSError`."""
     listed = {
         tenant.uid: KnownPod(namespace=tenant.namespace, name=tenant.name, mode=tenant.mode if tenant.devices else "")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.logs import get_logger
 from dovetail_agent.devices.process_memory import owner_of
 from dovetail_agent.mps.client_folder import ClientFolder
@@ -23,7 +24,6 @@ from dovetail_agent.mps.limits import Limits, commands, limits_of, others_cards
 from dovetail_agent.mps.probe import Verdict, size_mib
 from dovetail_agent.mps.state_file import State
 from dovetail_agent.processes.identity import PROC
-from dovetail_agent.tenants import Tenant
 
 log = get_logger(__name__)
 
@@ -84,7 +84,7 @@ class Supervisor:
         self._clients: dict[int, dict[int, str]] = {}
         self._crashes_total = 0
 
-    def step(self, tenants: Sequence[Tenant]) -> Step:
+    def step(self, tenants: Sequence[NodeTenant]) -> Step:
         """Take one step."""
         lost: dict[str, str] = {}
         self._sweep(limits_of(tenants))
@@ -129,7 +129,7 @@ class Supervisor:
             self._last_message, self._try_at = (), 0.0
         return how
 
-    def _serve(self, tenants: Sequence[Tenant]) -> dict[str, str]:
+    def _serve(self, tenants: Sequence[NodeTenant]) -> dict[str, str]:
         try:
             lost = self._follow()
             self._folder.renew()  # once a daemon has answered: an earlier one may have left its socket
@@ -179,7 +179,7 @@ class Supervisor:
                 log.debug("control daemon answered", command=command, answer=answer)
         self._last_message = said
 
-    def _prove(self, tenants: Sequence[Tenant]) -> None:
+    def _prove(self, tenants: Sequence[NodeTenant]) -> None:
         if self._clock() < self._try_at:
             return
         limits = limits_of(tenants).memory_mib

@@ -10,13 +10,13 @@ from typing import Any
 from dovetail import names
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Device
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.formats.quantities import whole
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail_agent.tenants import Tenant
 
 
 def advertised(
-    devices: Sequence[Device], *, tenants: Sequence[Tenant], turns_per_device: int, moved: bool = False
+    devices: Sequence[Device], *, tenants: Sequence[NodeTenant], turns_per_device: int, moved: bool = False
 ) -> dict[str, int]:
     """Return our resources for these devices, by name.
 

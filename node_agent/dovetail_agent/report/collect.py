@@ -10,6 +10,7 @@ from typing import Final
 
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Assignment, GPUNode, GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.cluster.node_kind import serving
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.logs import get_logger
@@ -19,7 +20,6 @@ from dovetail_agent.devices.model import Inventory, InventoryUnreadable, Provide
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.feature.runner import FeatureRunner
 from dovetail_agent.report import node_status
-from dovetail_agent.tenants import Tenant
 
 log = get_logger(__name__)
 
@@ -31,7 +31,7 @@ class Look:
     """The result of one look. Without inventory and sample, the devices could not be read."""
 
     status: GPUNodeStatus
-    tenants: tuple[Tenant, ...]
+    tenants: tuple[NodeTenant, ...]
     inventory: Inventory | None = None
     sample: Sample | None = None
 
@@ -50,7 +50,7 @@ class Collector:
         node: Node,
         *,
         gpunode: GPUNode | None,
-        tenants: Sequence[Tenant],
+        tenants: Sequence[NodeTenant],
         now: datetime,
         answers: int | None = None,
     ) -> tuple[Seen, Look]:

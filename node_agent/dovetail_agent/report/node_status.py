@@ -9,9 +9,10 @@ import msgspec
 
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Assignment, Device, Fault, GPUNodeStatus, TenantUse
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import Condition, OwnerReference, find_condition
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Sample
-from dovetail_agent.tenants import Tenant, promised_mib
+from dovetail_agent.tenants import promised_mib
 
 READY: Final = "Ready"
 # The provider whose devices do not exist: `SimulatedProvider.name`.
@@ -24,7 +25,7 @@ def readable(
     *,
     sample: Sample,
     provider: str,
-    tenants: Sequence[Tenant],
+    tenants: Sequence[NodeTenant],
     previous: GPUNodeStatus | None,
     now: datetime,
     assignments: Sequence[Assignment] = (),
@@ -127,7 +128,7 @@ def foreign_mib(sample: DeviceSample, *, promised: dict[str, int]) -> int:
     return max(0, sample.used_mib - covered)
 
 
-def _device(info: DeviceInfo, *, sample: DeviceSample, tenants: Sequence[Tenant]) -> Device:
+def _device(info: DeviceInfo, *, sample: DeviceSample, tenants: Sequence[NodeTenant]) -> Device:
     promised = {tenant.uid: promised_mib(tenant, uuid=info.uuid) for tenant in tenants}
     return Device(
         index=info.index,

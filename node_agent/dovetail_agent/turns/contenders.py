@@ -2,15 +2,15 @@
 
 from collections.abc import Collection, Iterator
 
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.devices.model import DeviceSample
 from dovetail_agent.feature.protocol import Seen
-from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns.schedule import Contender
 
 
 def contenders(
     seen: Seen, *, away: Collection[str] = (), resting: Collection[str] = ()
-) -> Iterator[tuple[Contender, Tenant]]:
+) -> Iterator[tuple[Contender, NodeTenant]]:
     """Yield the TimeShared tenants that run and have work on their devices.
 
     A pod that starts or terminates is left alone: it could not do either while frozen. A tenant without a process on
@@ -49,5 +49,5 @@ def _samples(seen: Seen) -> dict[str, DeviceSample]:
     return {info.uuid: sample for info, sample in zip(seen.inventory.devices, seen.sample.devices, strict=True)}
 
 
-def _rests(tenant: Tenant, *, on: DeviceSample) -> bool:
+def _rests(tenant: NodeTenant, *, on: DeviceSample) -> bool:
     return on.used_by_tenant_mib is not None and not on.used_by_tenant_mib.get(tenant.uid)

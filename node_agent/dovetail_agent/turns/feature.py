@@ -17,10 +17,10 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from dovetail.api.gpunode import GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.logs import get_logger
 from dovetail_agent.feature.enforcement import with_enforcement
 from dovetail_agent.feature.protocol import Feature, Seen, Wake
-from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns.cgroup_freezer import Freezing, NoFreezer, probe
 from dovetail_agent.turns.contenders import at_rest, contenders
 from dovetail_agent.turns.freezer import Freezer
@@ -58,7 +58,7 @@ class TurnsFeature(Feature):
         around: Callable[[Freezer], Suspender] = lambda freezer: freezer,
         away: Callable[[], Collection[str]] = frozenset,
         shortest_turn: Callable[[], float] = float,
-        in_the_way: Callable[[Tenant], bool] = lambda _tenant: False,
+        in_the_way: Callable[[NodeTenant], bool] = lambda _tenant: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._find = freezing
@@ -70,12 +70,12 @@ class TurnsFeature(Feature):
         self._in_the_way = in_the_way
         self._clock = clock
         self._changed = asyncio.Event()
-        self._wanted: dict[str, tuple[Contender, Tenant]] = {}
+        self._wanted: dict[str, tuple[Contender, NodeTenant]] = {}
         self._turns = Turns()
         self._had_turn: frozenset[str] = frozenset()
         self._resting: frozenset[str] = frozenset()
         self._measured_at: datetime | None = None
-        self._stopped: dict[str, Tenant] = {}
+        self._stopped: dict[str, NodeTenant] = {}
         self._hands = threading.Lock()
         self._ending = False
         self._suspender: Suspender | None = None
@@ -178,7 +178,7 @@ class TurnsFeature(Feature):
                 await self._changed.wait()
         self._changed.clear()
 
-    def _apply(self, waiting: Iterable[Tenant]) -> None:
+    def _apply(self, waiting: Iterable[NodeTenant]) -> None:
         """Freeze the tenants whose turn is over, then thaw the others.
 
         Runs in a thread: both can block.
@@ -195,7 +195,7 @@ class TurnsFeature(Feature):
                 with self._hands:
                     self._go_on(suspender, tenant=tenant)
 
-    def _stop(self, suspender: Suspender, *, tenant: Tenant) -> None:
+    def _stop(self, suspender: Suspender, *, tenant: NodeTenant) -> None:
         # Includes tenants that are already frozen: a watchdog may have thawed them while this process hung.
         new = tenant.uid not in self._stopped
         self._stopped[tenant.uid] = tenant
@@ -206,7 +206,7 @@ class TurnsFeature(Feature):
             self._changes["suspend"] += 1
         self._note(tenant, refusal=refusal)
 
-    def _go_on(self, suspender: Suspender, *, tenant: Tenant) -> None:
+    def _go_on(self, suspender: Suspender, *, tenant: NodeTenant) -> None:
         if tenant.uid not in self._stopped:
             return
         refusal = suspender.resume(tenant)
@@ -215,7 +215,7 @@ class TurnsFeature(Feature):
             self._changes["resume"] += 1
         self._note(tenant, refusal=refusal)
 
-    def _note(self, tenant: Tenant, *, refusal: Refusal | None) -> None:
+    def _note(self, tenant: NodeTenant, *, refusal: Refusal | None) -> None:
         if refusal is None:
             self._refused.pop(tenant.uid, None)
             return

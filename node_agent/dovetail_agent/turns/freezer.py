@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dovetail_agent.tenants import Tenant
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.turns.cgroup_freezer import Freezing, group_of_pod
 from dovetail_agent.turns.state_files import Marks
 from dovetail_agent.turns.suspender import Refusal
@@ -37,7 +37,7 @@ class Freezer:
         self._sleep = sleep
         self._groups: dict[str, Path] = {}
 
-    def suspend(self, tenant: Tenant) -> Refusal | None:
+    def suspend(self, tenant: NodeTenant) -> Refusal | None:
         """Implement `Suspender.suspend`. Takes milliseconds, and at most `DEADLINE_SECONDS`."""
         group = self._group(tenant.uid)
         if group is None:
@@ -58,7 +58,7 @@ class Freezer:
         late = f"pod {who} did not freeze within {DEADLINE_SECONDS:g} s: a process of it is in a call of the kernel"
         return Refusal(reason="FreezeTimedOut", message=late)
 
-    def resume(self, tenant: Tenant) -> Refusal | None:
+    def resume(self, tenant: NodeTenant) -> Refusal | None:
         """Implement `Suspender.resume`."""
         group = self._group(tenant.uid)
         if group is None:

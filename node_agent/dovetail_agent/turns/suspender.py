@@ -8,7 +8,7 @@ answers no checkpoint call. Suspend is lock, checkpoint, freeze; resume is thaw,
 from dataclasses import dataclass
 from typing import Protocol
 
-from dovetail_agent.tenants import Tenant
+from dovetail.api.gpunodetenants import NodeTenant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +36,14 @@ class Suspender(Protocol):
         """The name in metrics and events."""
         ...
 
-    def suspend(self, tenant: Tenant) -> Refusal | None:
+    def suspend(self, tenant: NodeTenant) -> Refusal | None:
         """Stop all processes of a tenant.
 
         After a refusal the tenant runs: nothing is left half done.
         """
         ...
 
-    def resume(self, tenant: Tenant) -> Refusal | None:
+    def resume(self, tenant: NodeTenant) -> Refusal | None:
         """Resume a tenant.
 
         After a refusal it stays stopped, and the caller retries unless it is lost.

@@ -1,13 +1,14 @@
 """Suspend to host as the agent reports it, and the node as it sees it."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from dovetail.api.gpunode import GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import find_condition
 from dovetail_agent.checkpoint.feature import CheckpointFeature
 from dovetail_agent.checkpoint.node_state import SeenWorld
@@ -17,7 +18,6 @@ from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Pr
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.mps.devices import MpsDevice
 from dovetail_agent.mps.probe import Verdict
-from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns.contenders import contenders
 from dovetail_agent.turns.suspender import Refusal
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
@@ -31,12 +31,12 @@ LIVE = Verdict(live=True, reason="Probed", message="a process of ours was moved 
 ABSENT = Verdict(reason="ProbeFailed", message="the driver offers no checkpoint of processes")
 
 
-def tenant(uid: str = UID, *, mib: int = 20_000) -> Tenant:
+def tenant(uid: str = UID, *, mib: int = 20_000) -> NodeTenant:
     shared = make_tenant(allocated(0, memory_mib=mib), uid=uid)
-    return replace(shared, mode="TimeShared", namespace="ml", name=f"job-{uid[0]}")
+    return with_fields(shared, mode="TimeShared", namespace="ml", name=f"job-{uid[0]}")
 
 
-def seen(*tenants: Tenant, used: dict[str, int], mig: str = "", more_processes: tuple[Process, ...] = ()) -> Seen:
+def seen(*tenants: NodeTenant, used: dict[str, int], mig: str = "", more_processes: tuple[Process, ...] = ()) -> Seen:
     info = DeviceInfo(
         index=0, uuid=CARD, vendor="nvidia", model="V100", memory_mib=33_000, reserved_mib=1000, mig_profile=mig
     )
@@ -70,7 +70,7 @@ def test_promises_that_do_not_fit_together_crowd_though_little_is_used_yet(world
 def test_tenants_that_were_let_in_to_overlap_leave_each_other_what_their_guard_does(
     world: SeenWorld, mib: int, crowded: bool
 ) -> None:
-    both = [replace(tenant(uid, mib=mib), movable=True, guard_fraction=0.8) for uid in (UID, OTHER)]
+    both = [with_fields(tenant(uid, mib=mib), movable=True, guard_fraction=0.8) for uid in (UID, OTHER)]
     world.seen = seen(*both, used={UID: 13_500, OTHER: 13_500})
     assert world.crowded(both[0]) is crowded
 

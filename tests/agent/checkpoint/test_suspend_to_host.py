@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.checkpoint.calls import LibraryCalls, ProcessState
 from dovetail_agent.checkpoint.state_machine import Goal, Step, next_step
 from dovetail_agent.devices.cuda import ILLEGAL_STATE, NOT_READY, CudaError, Driver, LibraryMissing
-from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns.suspender import Refusal
 from tests.agent.cuda_stub import CudaStub
 from tests.agent.suspension import Rig
@@ -24,7 +24,7 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(folder=tmp_path / "marks")
 
 
-def two(rig: Rig) -> tuple[Tenant, Tenant]:
+def two(rig: Rig) -> tuple[NodeTenant, NodeTenant]:
     """Two tenants that do not fit together: the first has gone to the host before the second began."""
     rig.mib["2"] = LARGE
     first = rig.tenant(1, mib=LARGE)
@@ -152,7 +152,7 @@ def test_a_process_that_cannot_be_frozen_at_the_host_is_brought_back_and_runs(ri
     rig.mib["2"] = LARGE
     real, calls = rig.freezer.suspend, []
 
-    def refuse(asked: Tenant) -> Refusal | None:
+    def refuse(asked: NodeTenant) -> Refusal | None:
         calls.append(asked.uid)
         rig.freezer.refuses.add("suspend")
         return real(asked)

@@ -1,24 +1,24 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace as with_fields
 
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Assignment
+from dovetail.api.gpunodetenants import NodeTenant
+from dovetail.cluster.node_tenants import tenant_of_pod
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail_agent.devices.assignments import HeldDevice, Holder, given, matched
 from dovetail_agent.devices.model import DeviceInfo, Inventory
 from dovetail_agent.devices.simulated.provider import SimulatedProvider, device_uuid
-from dovetail_agent.tenants import Tenant, tenant_of
 from tests.agent.builders import NOON, allocated, make_node, make_pod, make_tenant
 
 FOUR = {"model": "V100", "count": 4, "memoryMiB": 32768, "reservedMiB": 768}
 
 
-def asking(count: int, *, uid: str) -> Tenant:
-    return replace(make_tenant(uid=uid), by_vendor=count, namespace="ml", name=f"pod-{uid}")
+def asking(count: int, *, uid: str) -> NodeTenant:
+    return with_fields(make_tenant(uid=uid), vendor_devices=count, namespace="ml", name=f"pod-{uid}")
 
 
-def dealt(*tenants: Tenant, previous: list[Assignment] | None = None, node: Node | None = None) -> list[Assignment]:
+def dealt(*tenants: NodeTenant, previous: list[Assignment] | None = None, node: Node | None = None) -> list[Assignment]:
     node = node or make_node(devices=FOUR)
     provider = SimulatedProvider()
     return provider.assignments(provider.inventory(node), node=node, tenants=tenants, previous=previous or [])
@@ -75,9 +75,9 @@ def test_devices_that_an_allocation_names_are_left_as_they_are() -> None:
 
 @pytest.mark.parametrize(("resource", "count"), [("nvidia.com/gpu", 2), ("amd.com/gpu", 2), ("example.com/gpu", 0)])
 def test_a_tenant_counts_what_it_asked_of_a_vendor_s_plugin(resource: str, count: int) -> None:
-    tenant = tenant_of(make_pod(resources={resource: "2"}))
+    tenant = tenant_of_pod(make_pod(resources={resource: "2"}))
     assert tenant is not None
-    assert tenant.by_vendor == count
+    assert tenant.vendor_devices == count
 
 
 def holding(*ids: str, name: str = "pod-a", asked_by: str = "nvidia.com/gpu") -> Holder:
@@ -85,7 +85,7 @@ def holding(*ids: str, name: str = "pod-a", asked_by: str = "nvidia.com/gpu") ->
     return Holder(namespace="ml", name=name, devices=devices)
 
 
-def told(*named: Holder, tenants: tuple[Tenant, ...] = (asking(1, uid="a"),)) -> dict[str, list[str]]:
+def told(*named: Holder, tenants: tuple[NodeTenant, ...] = (asking(1, uid="a"),)) -> dict[str, list[str]]:
     found = matched(named, tenants=tenants, inventory=INVENTORY, vendors=DEFAULT_VENDORS)
     return {each.uid: each.devices for each in found}
 
@@ -134,7 +134,7 @@ def test_two_pods_of_one_name_are_not_told_apart_and_so_not_told() -> None:
 
 
 def test_a_pod_that_was_promised_devices_of_a_managed_node_is_not_told_again() -> None:
-    tenant = replace(make_tenant(allocated(0), uid="a"), namespace="ml", name="pod-a")
+    tenant = with_fields(make_tenant(allocated(0), uid="a"), namespace="ml", name="pod-a")
     assert told(holding("GPU-a"), tenants=(tenant,)) == {}
 
 

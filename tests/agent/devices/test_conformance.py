@@ -13,6 +13,7 @@ import pytest
 
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.gpu.models import VENDORS
 from dovetail_agent.devices.discovery import PROVIDERS, opened
 from dovetail_agent.devices.driver import loads
@@ -21,7 +22,6 @@ from dovetail_agent.devices.polled_provider import MeasuredProvider
 from dovetail_agent.devices.poller import Watch
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_agent.report import node_status
-from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.nvml_stub import DRIVER_NOT_LOADED, GPU_IS_LOST, Process, Scenario, Stub, card_uuid
 from tests.agent.procfs import make_proc
@@ -38,7 +38,7 @@ class Source:
     provider: Provider
     node: Node
     now: datetime = NOON
-    tenant: Tenant | None = None
+    tenant: NodeTenant | None = None
     broken: Callable[[], "Source"] | None = None
     unreadable: Callable[[], "Source"] | None = None
 

@@ -1,11 +1,12 @@
 """What a node says that it can enforce: each word found out, and a sentence for each that is not."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace as with_fields
 
 from dovetail.api.gpunode import Enforcement, GPUNode, GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import ObjectMeta, find_condition
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Sample
 from dovetail_agent.feature.enforcement import Discovery, with_enforcement
@@ -13,7 +14,6 @@ from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.mps import state_file
 from dovetail_agent.mps.feature import MpsFeature
 from dovetail_agent.mps.state_file import State
-from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node
 from tests.agent.mps_machine import fractional
 
@@ -22,7 +22,7 @@ WORDS = {"mps", "turns", "timeSlicing", "mig", "checkpoint"}
 LIVE = State(at=990.0, live=True, reason="Probed", message="a client was refused")
 
 
-def seen(*shareable: bool | None, tenants: tuple[Tenant, ...] = (), previous: GPUNodeStatus | None = None) -> Seen:
+def seen(*shareable: bool | None, tenants: tuple[NodeTenant, ...] = (), previous: GPUNodeStatus | None = None) -> Seen:
     devices = tuple(
         DeviceInfo(index=at, uuid=allocated(at).uuid, vendor="nvidia", model="V100", memory_mib=32768)
         for at in range(len(shareable))
@@ -39,7 +39,7 @@ def seen(*shareable: bool | None, tenants: tuple[Tenant, ...] = (), previous: GP
     )
 
 
-def found(*shareable: bool | None, tenants: tuple[Tenant, ...] = ()) -> Enforcement:
+def found(*shareable: bool | None, tenants: tuple[NodeTenant, ...] = ()) -> Enforcement:
     return Discovery().amend(REPORT, seen=seen(*shareable, tenants=tenants)).enforcement
 
 
@@ -112,7 +112,7 @@ def test_why_mps_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_a_client_below_the_largest_promise_is_named_as_held_by_its_own_will(tmp_path: Path) -> None:
     large, small = fractional(0, uid="a"), fractional(0, memory_mib=4096, uid="b")
-    tenants = (replace(large, namespace="ml", name="large"), replace(small, namespace="ml", name="small"))
+    tenants = (with_fields(large, namespace="ml", name="large"), with_fields(small, namespace="ml", name="small"))
     status = mps(tmp_path, LIVE).amend(REPORT, seen=seen(True, tenants=tenants))
     assert status.enforcement.reasons["mps"].endswith("keeps its environment: ml/small")
 

@@ -1,7 +1,8 @@
 """Events of the node's programs: what they are about, and that they are sent."""
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace as with_fields
 
 from dovetail.kube.client import Client
 from dovetail.kube.event_recorder import EventRecorder
@@ -14,7 +15,7 @@ from tests.core.kube.api import Answer, Api
 
 def test_a_warning_about_a_pod_names_it_and_the_node_that_reports_it() -> None:
     recorded = Recorded()
-    warn_pod(recorded, tenant=replace(make_tenant(uid="u1"), name="a"), reason="Lost", message="m")
+    warn_pod(recorded, tenant=with_fields(make_tenant(uid="u1"), name="a"), node="v100-0", reason="Lost", message="m")
     assert recorded.events == [RecordedEvent(kind="Pod", name="a", uid="u1", reason="Lost", message="m", host="v100-0")]
 
 

@@ -1,8 +1,7 @@
 """Devices that fall ill, as people are told of them."""
 
-from dataclasses import replace
-
 import msgspec
+from msgspec.structs import replace as with_fields
 
 from dovetail.api.gpunode import Device, GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta
@@ -50,7 +49,7 @@ async def test_what_was_reported_is_not_told_again_nor_is_a_healthy_card() -> No
 
 
 async def test_a_pod_with_healthy_devices_too_hears_of_the_bad_one() -> None:
-    both = replace(OWNER, devices=(*OWNER.devices, *OTHER.devices))
+    both = with_fields(OWNER, devices=[*OWNER.devices, *OTHER.devices])
     recorded = Recorded()
     seen = Seen(node=make_node(), now=NOON, gpunode=None, tenants=(both, OTHER))
     await BadDevicesFeature(recorded).act(seen, status=status("GpuIsLost"))

@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace as with_fields
 
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus, Overuse
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import ObjectMeta
 from dovetail_agent.devices.model import DeviceSample, Process, Sample
 from dovetail_agent.devices.simulated.provider import SimulatedProvider, device_uuid
@@ -21,7 +23,6 @@ from dovetail_agent.guards.memory import GuardRules, Policy, overuses, sentence
 from dovetail_agent.guards.memory_feature import MemoryGuardFeature
 from dovetail_agent.processes.identity import KillResult, kill_same, started
 from dovetail_agent.report.publishing import Pace, worth_publishing
-from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.recorded import Recorded
 
@@ -30,13 +31,17 @@ GPU_0 = device_uuid("v100-0", index=0)
 GRACE = timedelta(seconds=60)
 
 
-def tenant(name: str, *, promised: int, mode: Any = "Fractional") -> Tenant:
+def tenant(name: str, *, promised: int, mode: Any = "Fractional") -> NodeTenant:
     made = make_tenant(allocated(0, share_milli=300, memory_mib=promised), uid=f"uid-{name}")
-    return replace(made, mode=mode, namespace="ml", name=name)
+    return with_fields(made, mode=mode, namespace="ml", name=name)
 
 
 def seen(
-    *tenants: Tenant, used: dict[str, int] | None, after: float = 0.0, before: Seen | None = None, pids: bool = False
+    *tenants: NodeTenant,
+    used: dict[str, int] | None,
+    after: float = 0.0,
+    before: Seen | None = None,
+    pids: bool = False,
 ) -> Seen:
     """A look at the first device; `used` is by name, `before` the look that was reported last."""
     inventory = SimulatedProvider().inventory(NODE)
@@ -114,7 +119,7 @@ def test_who_takes_what_a_neighbour_was_promised_is_ended_at_once() -> None:
 
 
 def test_those_that_leave_by_turns_need_room_for_one_of_them() -> None:
-    by_turns = [replace(tenant(name, promised=20480, mode="TimeShared"), movable=True) for name in "ab"]
+    by_turns = [with_fields(tenant(name, promised=20480, mode="TimeShared"), movable=True) for name in "ab"]
     # 9 GiB are left beside a; b is at the host, and has the card to itself in its turn.
     assert ended(seen(*by_turns, used={"a": 23000, "b": 0})) == []
     stays = tenant("c", promised=10240, mode="TimeShared")
@@ -126,7 +131,7 @@ def test_the_worst_goes_first_when_neighbours_lack_memory() -> None:
     assert ended(seen(A, B, c, used={"a": 10000, "b": 20000, "c": 0})) == ["b"]
 
 
-def taken(free: int, *tenants: Tenant, **used: int) -> list[str]:
+def taken(free: int, *tenants: NodeTenant, **used: int) -> list[str]:
     """Who is ended at once where so much of the device is free beside what these tenants use."""
     look = seen(*tenants, used=used)
     assert look.sample is not None
@@ -149,13 +154,13 @@ def test_who_has_all_that_it_was_promised_lacks_nothing(free: int, expected: lis
 
 @pytest.mark.parametrize(("free", "expected"), [(2000, []), (1999, ["c"])])
 def test_of_those_that_leave_by_turns_the_largest_counts_with_what_they_use(free: int, expected: list[str]) -> None:
-    small = replace(tenant("a", promised=4000, mode="TimeShared"), movable=True)
-    large = replace(tenant("b", promised=6000, mode="TimeShared"), movable=True)
+    small = with_fields(tenant("a", promised=4000, mode="TimeShared"), movable=True)
+    large = with_fields(tenant("b", promised=6000, mode="TimeShared"), movable=True)
     assert taken(free, small, large, tenant("c", promised=1000), a=3000, b=1000, c=1500) == expected
 
 
 def test_where_those_that_leave_use_more_than_the_largest_others_are_still_counted() -> None:
-    movers = [replace(tenant(name, promised=4000, mode="TimeShared"), movable=True) for name in "ab"]
+    movers = [with_fields(tenant(name, promised=4000, mode="TimeShared"), movable=True) for name in "ab"]
     assert taken(1000, *movers, tenant("c", promised=1000), a=4000, b=4001, c=0) == []
     assert taken(999, *movers, tenant("c", promised=1000), a=4000, b=4001, c=0) == ["b"]
 

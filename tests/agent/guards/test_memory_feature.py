@@ -8,16 +8,17 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from msgspec.structs import replace as with_fields
 from structlog.testing import capture_logs
 
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import ObjectMeta
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.guards.memory import Policy, overuses
 from dovetail_agent.guards.memory_feature import MemoryGuardFeature
 from dovetail_agent.processes.identity import KillResult
-from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.guards.test_memory import rules
 from tests.agent.recorded import Recorded
@@ -30,14 +31,14 @@ CARDS = tuple(
 )
 
 
-def tenant(name: str, *promised: int) -> Tenant:
+def tenant(name: str, *promised: int) -> NodeTenant:
     """A tenant with a promise on device 0, and one on device 1 if two are given."""
     devices = [allocated(index, share_milli=300, memory_mib=mib) for index, mib in enumerate(promised)]
-    return replace(make_tenant(*devices, uid=f"uid-{name}"), mode="Fractional", namespace="ml", name=name)
+    return with_fields(make_tenant(*devices, uid=f"uid-{name}"), mode="Fractional", namespace="ml", name=name)
 
 
 def look(
-    *tenants: Tenant,
+    *tenants: NodeTenant,
     first: dict[str, int],
     second: dict[str, int] | None = None,
     after: float = 0.0,
@@ -136,7 +137,7 @@ def test_a_device_that_reports_no_use_takes_nothing_from_a_neighbour() -> None:
 
 
 def test_a_shortage_on_one_device_ends_no_tenant_of_another() -> None:
-    other = replace(tenant("c"), devices=(allocated(1, share_milli=300, memory_mib=1000),))
+    other = with_fields(tenant("c"), devices=[allocated(1, share_milli=300, memory_mib=1000)])
     seen = look(A, B, other, first=GREEDY, second={"c": 1500})
     assert [(each.name, each.ends) for each in overuses(seen, rules=rules("Evict"))] == [("a", True), ("c", False)]
 
@@ -195,7 +196,7 @@ async def test_all_processes_of_the_pod_on_that_device_are_killed_and_counted_as
 
 async def test_a_process_of_the_pod_on_another_device_lives_on() -> None:
     guard = Guard("Kill")
-    other = replace(tenant("a"), devices=(allocated(1, share_milli=300, memory_mib=1000),))
+    other = with_fields(tenant("a"), devices=[allocated(1, share_milli=300, memory_mib=1000)])
     status = await guard.look(look(other, first={}, second={"a": 32000}, pids={"a": (7,)}))
     assert [each.evict for each in status.overuses] == [False]
     assert guard.tried == []
@@ -245,7 +246,7 @@ async def test_a_look_at_another_node_forgets_no_pod_that_could_not_be_killed() 
 
 async def test_what_is_above_promises_is_summed_for_each_device_of_each_node() -> None:
     guard = Guard("Warn")
-    other = replace(tenant("c"), devices=(allocated(1, share_milli=300, memory_mib=1000),))
+    other = with_fields(tenant("c"), devices=[allocated(1, share_milli=300, memory_mib=1000)])
     await guard.look(look(A, B, other, first={"a": 8003, "b": 8004}, second={"c": 1001}))
     await guard.look(look(A, first={"a": 8010}, node="v100-1"))
     assert guard.counted("dovetail_device_over_promise_bytes") == {

@@ -8,22 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus, Stranger
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import ObjectMeta, find_condition
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.guards.strangers import sentence, strangers_on
 from dovetail_agent.guards.strangers_feature import GRACE, StrangersFeature
 from dovetail_agent.report.node_status import readable
-from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.devices.test_assignments import asking
 from tests.agent.recorded import Recorded
 
 CARD = DeviceInfo(index=0, uuid=allocated(0).uuid, vendor="nvidia", model="V100", memory_mib=32768)
-OWNER = replace(make_tenant(allocated(0), uid="owner"), namespace="ml", name="train")
-OTHER = replace(make_tenant(allocated(1), uid="other"), namespace="ml", name="other")
+OWNER = with_fields(make_tenant(allocated(0), uid="owner"), namespace="ml", name="train")
+OTHER = with_fields(make_tenant(allocated(1), uid="other"), namespace="ml", name="other")
 LOGIN = Process(pid=4242, used_mib=100)
 
 
@@ -31,7 +32,7 @@ def of(uid: str, *, pid: int = 7) -> Process:
     return Process(pid=pid, used_mib=100, pod_uid=uid)
 
 
-def judged(*processes: Process, tenants: Sequence[Tenant] = (OWNER, OTHER), command: str = "") -> list[Stranger]:
+def judged(*processes: Process, tenants: Sequence[NodeTenant] = (OWNER, OTHER), command: str = "") -> list[Stranger]:
     commands = {each.pid: command for each in processes}
     return list(strangers_on(CARD, processes=processes, tenants=tenants, commands=commands))
 
@@ -55,26 +56,28 @@ def test_a_pod_that_is_gone_is_a_stranger_by_its_uid() -> None:
 @pytest.mark.parametrize(
     ("process", "tenants", "command"),
     [
-        pytest.param(LOGIN, [replace(OWNER, reservation=True)], "", id="who uses what a reservation keeps for others"),
+        pytest.param(
+            LOGIN, [with_fields(OWNER, reservation=True)], "", id="who uses what a reservation keeps for others"
+        ),
         pytest.param(of("asked"), [asking(1, uid="asked")], "", id="a pod of which kubelet has not said what it got"),
         pytest.param(LOGIN, [OWNER], "nvidia-cuda-mps", id="the server of MPS"),
     ],
 )
-def test_no_stranger_is(process: Process, tenants: list[Tenant], command: str) -> None:
+def test_no_stranger_is(process: Process, tenants: list[NodeTenant], command: str) -> None:
     assert judged(process, tenants=tenants, command=command) == []
 
 
 def test_what_a_reservation_keeps_elsewhere_excuses_nobody_here() -> None:
-    assert judged(LOGIN, tenants=[OWNER, replace(OTHER, reservation=True)]) == [Stranger(pid=4242)]
+    assert judged(LOGIN, tenants=[OWNER, with_fields(OTHER, reservation=True)]) == [Stranger(pid=4242)]
 
 
 def test_a_pod_on_several_devices_is_no_stranger_on_any_of_them() -> None:
-    both = replace(OWNER, devices=(allocated(1), allocated(0)))
+    both = with_fields(OWNER, devices=[allocated(1), allocated(0)])
     assert judged(of("owner"), tenants=[both]) == []
 
 
 def test_a_pod_of_which_kubelet_has_said_what_it_got_is_a_stranger_elsewhere() -> None:
-    told = replace(asking(1, uid="asked"), devices=(allocated(1),), namespace="ml", name="asked")
+    told = with_fields(asking(1, uid="asked"), devices=[allocated(1)], namespace="ml", name="asked")
     assert judged(of("asked"), tenants=[told]) == [Stranger(pid=7, uid="asked", pod="ml/asked")]
 
 

@@ -8,6 +8,7 @@ from socket import AF_UNIX
 from socket import socket as unix_socket
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from dovetail.api.gpunode import Assignment, GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta, find_condition
@@ -134,7 +135,7 @@ async def test_a_new_pod_does_not_inherit_what_its_name_had(kubelet: Kubelet, so
     kubelet.pods = {"ml/pod-a": {"nvidia.com/gpu": [CARDS[0]]}}
     feature = watching(socket)
     await looked(feature)
-    again = replace(SEEN, tenants=(replace(asking(1, uid="again"), name="pod-a"),))
+    again = replace(SEEN, tenants=(with_fields(asking(1, uid="again"), name="pod-a"),))
     assert feature.assignments(again) == []
     kubelet.pods = {"ml/pod-a": {"nvidia.com/gpu": [CARDS[1]]}}
     await asked(feature)

@@ -1,6 +1,6 @@
 """What MPS must hold a node's tenants to."""
 
-from dataclasses import replace
+from msgspec.structs import replace as with_fields
 
 from dovetail_agent.mps.limits import Limits, commands, limits_of, others_cards
 from tests.agent.builders import allocated, make_tenant
@@ -34,7 +34,7 @@ def test_a_share_below_a_hundredth_is_one_hundredth() -> None:
 
 
 def test_tenants_of_other_modes_are_not_limited_and_keep_mps_off_their_cards() -> None:
-    tenants = [make_tenant(allocated(0)), replace(make_tenant(allocated(1)), mode="TimeShared")]
+    tenants = [make_tenant(allocated(0)), with_fields(make_tenant(allocated(1)), mode="TimeShared")]
     assert limits_of(tenants) == Limits()
     assert others_cards(tenants) == {CARD, OTHER}
 

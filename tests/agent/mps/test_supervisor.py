@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.mps.client_folder import ClientFolder
 from dovetail_agent.mps.control import Control, environment
 from dovetail_agent.mps.daemon import Daemon, Pace
@@ -14,7 +15,6 @@ from dovetail_agent.mps.devices import MpsDevice
 from dovetail_agent.mps.leftovers import SharedMemory
 from dovetail_agent.mps.probe import Verdict
 from dovetail_agent.mps.supervisor import Step, Supervisor
-from dovetail_agent.tenants import Tenant
 from tests.agent.builders import allocated, make_tenant
 from tests.agent.mps_machine import FakeCards, fractional
 from tests.agent.mps_stub import MpsStub
@@ -74,10 +74,10 @@ class Rig:
         self.probes.append((uuid, size))
         return self.verdict
 
-    def step(self, *tenants: Tenant) -> Step:
+    def step(self, *tenants: NodeTenant) -> Step:
         return self.supervisor.step(tenants)
 
-    def until(self, holds: Callable[[Step], object], *tenants: Tenant) -> Step:
+    def until(self, holds: Callable[[Step], object], *tenants: NodeTenant) -> Step:
         """Steps until that holds; the child needs real time to come up and to go."""
         end = time.monotonic() + 60
         while not holds(step := self.step(*tenants)):

@@ -4,8 +4,8 @@ import pytest
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Mode
 from dovetail.api.gpunode import Device
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.report.capacity import advertised, advertises, capacity_patch
-from dovetail_agent.tenants import Tenant
 from tests.agent.builders import make_node
 
 WANTED = {"dovetail.dev/gpu-milli": 8000, "dovetail.dev/gpu-memory-mib": 262144, "dovetail.dev/gpu-turn": 32}
@@ -28,7 +28,7 @@ def test_where_memory_is_moved_to_the_host_it_counts_once_a_turn() -> None:
 def test_when_that_ends_no_device_counts_for_less_than_its_tenants_hold() -> None:
     held = AllocatedDevice(uuid="GPU-0", index=0, share_milli=1000, memory_mib=20480)
     tenants = [
-        Tenant(uid=uid, node="a", workload="x", running=True, mode="TimeShared", devices=(held,)) for uid in "xy"
+        NodeTenant(uid=uid, namespace="ml", name=uid, running=True, mode="TimeShared", devices=[held]) for uid in "xy"
     ]
     other = msgspec.structs.replace(device(), index=1, uuid="GPU-1")
     found = advertised([device(), other], tenants=tenants, turns_per_device=4)
@@ -51,7 +51,7 @@ def test_what_tenants_hold_of_an_unhealthy_device_is_not_taken_from_the_healthy_
     mode: Mode, milli: int, turns: int
 ) -> None:
     held = AllocatedDevice(uuid="GPU-1", index=1, share_milli=500, memory_mib=1024)
-    tenant = Tenant(uid="x", node="a", workload="x", running=True, mode=mode, devices=(held,))
+    tenant = NodeTenant(uid="x", namespace="ml", name="x", running=True, mode=mode, devices=[held])
     devices = [device(), msgspec.structs.replace(device(health="Unhealthy"), index=1, uuid="GPU-1")]
     wanted = {"dovetail.dev/gpu-milli": milli, "dovetail.dev/gpu-memory-mib": 33792, "dovetail.dev/gpu-turn": turns}
     assert advertised(devices, tenants=[tenant], turns_per_device=4) == wanted
@@ -83,12 +83,12 @@ def card(index: int, *, health: str = "Healthy", mig_profile: str = "") -> Devic
     return msgspec.structs.replace(found, mig_profile=mig_profile)
 
 
-def holding(*held: tuple[int, int], mode: Mode = "Fractional", uid: str = "x") -> Tenant:
+def holding(*held: tuple[int, int], mode: Mode = "Fractional", uid: str = "x") -> NodeTenant:
     """A tenant with half of each of these devices, and so many MiB."""
     devices = tuple(
         AllocatedDevice(uuid=f"GPU-{index}", index=index, share_milli=500, memory_mib=mib) for index, mib in held
     )
-    return Tenant(uid=uid, node="a", workload=uid, running=True, mode=mode, devices=devices)
+    return NodeTenant(uid=uid, namespace="ml", name=uid, running=True, mode=mode, devices=list(devices))
 
 
 def test_tenants_of_sick_devices_count_with_what_they_hold_there_and_not_with_what_they_hold_elsewhere() -> None:

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Assignment, Device, Fault, GPUNode, GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import ObjectMeta
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail_agent.devices.model import Inventory, InventoryUnreadable, Provider, Sample
@@ -17,7 +18,6 @@ from dovetail_agent.devices.simulated.provider import SimulatedProvider, device_
 from dovetail_agent.feature.protocol import Feature, Seen
 from dovetail_agent.feature.runner import FeatureRunner
 from dovetail_agent.report.collect import Collector, Look
-from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, V100S, make_node, make_tenant
 from tests.agent.devices.test_assignments import asking
 from tests.agent.devices.test_multi_vendor import Part
@@ -167,5 +167,5 @@ def test_a_managed_node_has_no_assignments_of_a_plugin() -> None:
     assert look_at(make_node(), asking(1, uid="b")).assignments == []
 
 
-def look_at(node: Node, *tenants: Tenant, gpunode: GPUNode | None = None) -> GPUNodeStatus:
+def look_at(node: Node, *tenants: NodeTenant, gpunode: GPUNode | None = None) -> GPUNodeStatus:
     return eyes(SimulatedProvider()).collect(node, gpunode=gpunode, tenants=tenants, now=NOON)[1].status

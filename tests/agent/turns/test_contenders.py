@@ -4,19 +4,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as with_fields
 
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.devices.model import DeviceSample, Process, Sample
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_agent.feature.protocol import Seen
-from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns.contenders import at_rest, contenders
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 
 NODE = make_node(devices={"model": "V100", "count": 2, "memoryMiB": 32768})
-TENANT = replace(make_tenant(allocated(0), uid="a"), mode="TimeShared", priority=20)
+TENANT = with_fields(make_tenant(allocated(0), uid="a"), mode="TimeShared", priority=20)
 
 
-def seen(*tenants: Tenant, first: DeviceSample | None = None, second: DeviceSample | None = None) -> Seen:
+def seen(*tenants: NodeTenant, first: DeviceSample | None = None, second: DeviceSample | None = None) -> Seen:
     """Both devices, of which nothing is told where no sample is given."""
     return Seen(
         node=NODE,
@@ -40,13 +41,13 @@ def want(look: Seen, **options: Any) -> list[str]:
     ("tenant", "wants"),
     [
         pytest.param(TENANT, True, id="it runs"),
-        pytest.param(replace(TENANT, mode="Fractional"), False, id="it takes no turns"),
-        pytest.param(replace(TENANT, devices=()), False, id="it has no device"),
-        pytest.param(replace(TENANT, running=False), False, id="it has not started"),
-        pytest.param(replace(TENANT, leaving=True), False, id="it is being deleted"),
+        pytest.param(with_fields(TENANT, mode="Fractional"), False, id="it takes no turns"),
+        pytest.param(with_fields(TENANT, devices=[]), False, id="it has no device"),
+        pytest.param(with_fields(TENANT, running=False), False, id="it has not started"),
+        pytest.param(with_fields(TENANT, leaving=True), False, id="it is being deleted"),
     ],
 )
-def test_a_tenant_wants_turns_while_it_runs_by_turns(tenant: Tenant, wants: bool) -> None:
+def test_a_tenant_wants_turns_while_it_runs_by_turns(tenant: NodeTenant, wants: bool) -> None:
     assert want(seen(tenant)) == (["a"] if wants else [])
 
 
@@ -66,19 +67,19 @@ def test_a_tenant_wants_turns_while_it_runs_by_turns(tenant: Tenant, wants: bool
 def test_a_tenant_wants_turns_while_it_has_work(
     first: DeviceSample | None, second: DeviceSample | None, options: dict[str, Any], wants: bool
 ) -> None:
-    both = replace(TENANT, devices=(allocated(0), allocated(1)))
+    both = with_fields(TENANT, devices=[allocated(0), allocated(1)])
     assert want(seen(both, first=first, second=second), **options) == (["a"] if wants else [])
 
 
 def test_one_tenant_that_rests_keeps_no_other_from_its_turn() -> None:
-    other = replace(TENANT, uid="b")
+    other = with_fields(TENANT, uid="b")
     assert want(seen(TENANT, other, first=uses(b=1))) == ["b"]
     assert want(seen(TENANT, other), resting={"a"}) == ["b"]
 
 
 @pytest.mark.parametrize(("priority", "weight"), [(20, 20), (1, 1), (0, 1)])
 def test_a_weight_is_the_priority_and_at_least_one(priority: int, weight: int) -> None:
-    ((contender, tenant),) = contenders(seen(replace(TENANT, priority=priority)))
+    ((contender, tenant),) = contenders(seen(with_fields(TENANT, priority=priority)))
     assert (contender.weight, contender.devices, tenant.uid) == (weight, {allocated(0).uuid}, "a")
 
 

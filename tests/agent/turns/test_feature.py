@@ -8,12 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from dovetail.api.gpunode import GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.devices.model import DeviceSample, Inventory, Process, Sample
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_agent.feature.protocol import Seen
-from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns.cgroup_freezer import FreezerV1, Freezing, freezer_at
 from dovetail_agent.turns.contenders import at_rest, contenders
 from dovetail_agent.turns.feature import TurnsFeature
@@ -26,18 +27,18 @@ from tests.agent.fake_cgroups import OTHER, UID, FakeKernel
 
 NODE = make_node()
 FIRST, SECOND = (
-    replace(make_tenant(allocated(0), uid=uid), mode="TimeShared", namespace="ml", name=name)
+    with_fields(make_tenant(allocated(0), uid=uid), mode="TimeShared", namespace="ml", name=name)
     for uid, name in ((UID, "first"), (OTHER, "second"))
 )
 
 
-def seen(*tenants: Tenant, used: dict[str, int] | None = None) -> Seen:
+def seen(*tenants: NodeTenant, used: dict[str, int] | None = None) -> Seen:
     inventory: Inventory = SimulatedProvider().inventory(NODE)
     devices = tuple(DeviceSample(used_by_tenant_mib=used) for _ in inventory.devices)
     return Seen(node=NODE, now=NOON, tenants=tenants, inventory=inventory, sample=Sample(devices=devices))
 
 
-def wanting(*tenants: Tenant, used: dict[str, int] | None = None) -> list[str]:
+def wanting(*tenants: NodeTenant, used: dict[str, int] | None = None) -> list[str]:
     return [contender.uid for contender, _ in contenders(seen(*tenants, used=used))]
 
 
@@ -48,13 +49,13 @@ def test_tenants_that_run_on_a_device_want_turns() -> None:
 @pytest.mark.parametrize(
     "tenant",
     [
-        pytest.param(replace(FIRST, mode="Fractional"), id="of another mode"),
-        pytest.param(replace(FIRST, running=False), id="that has not started yet"),
-        pytest.param(replace(FIRST, leaving=True), id="that was told to end"),
-        pytest.param(replace(FIRST, devices=()), id="without a device"),
+        pytest.param(with_fields(FIRST, mode="Fractional"), id="of another mode"),
+        pytest.param(with_fields(FIRST, running=False), id="that has not started yet"),
+        pytest.param(with_fields(FIRST, leaving=True), id="that was told to end"),
+        pytest.param(with_fields(FIRST, devices=[]), id="without a device"),
     ],
 )
-def test_no_turns_are_dealt_to_a_tenant(tenant: Tenant) -> None:
+def test_no_turns_are_dealt_to_a_tenant(tenant: NodeTenant) -> None:
     assert wanting(tenant, SECOND) == [OTHER]
 
 
@@ -63,7 +64,7 @@ def test_a_tenant_without_a_process_on_its_device_gives_its_turns_away() -> None
 
 
 def test_a_tenant_that_works_on_one_of_its_two_devices_wants_turns() -> None:
-    both = replace(FIRST, devices=(allocated(0), allocated(1)))
+    both = with_fields(FIRST, devices=[allocated(0), allocated(1)])
     look = seen(both, used={UID: 900})
     assert look.sample
     idle = replace(look.sample.devices[1], used_by_tenant_mib={})
@@ -98,7 +99,7 @@ def test_a_tenant_rests_that(look: Seen, judged: set[str], expected: set[str]) -
 
 
 def test_the_weight_is_the_priority_and_at_least_one() -> None:
-    low, high = replace(FIRST, priority=0), replace(SECOND, priority=30)
+    low, high = with_fields(FIRST, priority=0), with_fields(SECOND, priority=30)
     assert [contender.weight for contender, _ in contenders(seen(low, high))] == [1, 30]
 
 
@@ -130,11 +131,11 @@ class Recording:
         self.said: list[tuple[str, str]] = []
         self.refuses: dict[str, Refusal] = {}
 
-    def suspend(self, tenant: Tenant) -> Refusal | None:
+    def suspend(self, tenant: NodeTenant) -> Refusal | None:
         self.said.append(("suspend", tenant.name))
         return self.refuses.get("suspend") or self.freezer.suspend(tenant)
 
-    def resume(self, tenant: Tenant) -> Refusal | None:
+    def resume(self, tenant: NodeTenant) -> Refusal | None:
         self.said.append(("resume", tenant.name))
         return self.refuses.get("resume") or self.freezer.resume(tenant)
 
@@ -160,12 +161,12 @@ class World:
         self.suspender = Recording(freezer)
         return self.suspender
 
-    def look(self, *tenants: Tenant) -> bool:
+    def look(self, *tenants: NodeTenant) -> bool:
         enforcement = self.feature.amend(GPUNodeStatus(), seen=seen(*tenants)).enforcement
         assert enforcement.turns is ("turns" not in enforcement.reasons)
         return enforcement.turns
 
-    async def start(self, *tenants: Tenant) -> None:
+    async def start(self, *tenants: NodeTenant) -> None:
         self.look(*tenants)
         self.task = asyncio.create_task(self.feature.run(self.woken.set))
         await asyncio.wait_for(self.woken.wait(), 60)
@@ -228,7 +229,7 @@ async def test_an_agent_that_ends_leaves_nobody_standing(world: World) -> None:
 async def test_who_leaves_and_who_stays_alone_both_go_on(world: World) -> None:
     await world.start(FIRST, SECOND)
     await world.until(lambda: any(world.standing))
-    world.look(replace(FIRST, leaving=True), SECOND)
+    world.look(with_fields(FIRST, leaving=True), SECOND)
     await world.until(lambda: world.standing == [False, False])
     assert world.look(SECOND)
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_agent.tenants import Tenant
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.turns.cgroup_freezer import FreezerV1, Freezing, NoFreezer, freezer_at, group_of_pod, probe
 from dovetail_agent.turns.freezer import DEADLINE_SECONDS, Freezer
 from dovetail_agent.turns.state_files import Marks
 from tests.agent.fake_cgroups import OTHER, UID, FakeKernel
 from tests.faults import Effects, at_each_effect
 
-TENANT = Tenant(uid=UID, node="n", workload="ns/job", running=True, namespace="ns", name="job-0")
+TENANT = NodeTenant(uid=UID, namespace="ns", name="job-0", running=True)
 PATHS = (
     f"kubepods/pod{UID}",
     f"kubepods/besteffort/pod{UID}",

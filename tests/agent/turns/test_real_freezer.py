@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_agent.tenants import Tenant
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.turns.cgroup_freezer import Freezing, freezer_at, probe
 from dovetail_agent.turns.freezer import Freezer
 from dovetail_agent.turns.state_files import SILENT_SECONDS, Marks
 from dovetail_agent.turns.watchdog import AGENT, WATCHDOG
 from tests.agent.fake_cgroups import UID
 
-TENANT = Tenant(uid=UID, node="n", workload="ns/job", running=True, namespace="ns", name="job-0")
+TENANT = NodeTenant(uid=UID, namespace="ns", name="job-0", running=True)
 # A process answers within microseconds. A frozen one must not answer in this time.
 SILENCE_SECONDS = 0.5
 PATIENCE_SECONDS = 60.0

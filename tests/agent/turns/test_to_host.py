@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from dovetail.api.gpunode import GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.checkpoint.admission import Candidate, OnDevice
 from dovetail_agent.checkpoint.calls import LibraryCalls, ProcessState
 from dovetail_agent.checkpoint.state_files import CheckpointMarks
 from dovetail_agent.checkpoint.suspend_to_host import SuspendToHost
 from dovetail_agent.devices.cuda import Driver
 from dovetail_agent.devices.model import Process
-from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns.cgroup_freezer import freezer_at
 from dovetail_agent.turns.feature import TurnsFeature
 from dovetail_agent.turns.freezer import Freezer
@@ -82,7 +82,7 @@ class Node:
     def stands(self, pid: int) -> bool:
         return self.kernel.stands(self.groups[pid])
 
-    def candidate(self, tenant: Tenant) -> Candidate:
+    def candidate(self, tenant: NodeTenant) -> Candidate:
         pid = PIDS[tenant.uid]
         there = self.stub.state(pid) in {ProcessState.RUNNING, ProcessState.LOCKED}
         return Candidate(
@@ -92,7 +92,7 @@ class Node:
             host_free_mib=1 << 20,
         )
 
-    def crowded(self, tenant: Tenant) -> bool:
+    def crowded(self, tenant: NodeTenant) -> bool:
         return True
 
     def free_mib(self) -> Mapping[str, int]:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_agent.tenants import Tenant
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.turns.cgroup_freezer import freezer_at
 from dovetail_agent.turns.freezer import Freezer
 from dovetail_agent.turns.state_files import SILENT_SECONDS, Marks
 from dovetail_agent.turns.watchdog import AGENT, WATCHDOG, Watchdog
 from tests.agent.fake_cgroups import OTHER, UID, FakeKernel
 
-TENANT = Tenant(uid=UID, node="n", workload="ns/job", running=True, namespace="ns", name="job-0")
+TENANT = NodeTenant(uid=UID, namespace="ns", name="job-0", running=True)
 
 
 class World:

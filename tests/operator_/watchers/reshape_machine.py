@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from dovetail.api.builtin import Node, NodeSpec, NodeStatus, Pod
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import Device, GPUNode, GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.errors import Conflict, Status
 from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
@@ -23,7 +24,6 @@ from dovetail.queue.reshaping.decision import Change, idle_cards
 from dovetail_agent.devices.model import DeviceInfo, Inventory, SplitCard
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.reshape.feature import ReshapeFeature
-from dovetail_agent.tenants import Tenant
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.watchers.reshaper import Reshaper
 from tests.core.queue.reshaping.cards import H100_SLOTS
@@ -256,10 +256,7 @@ def pod_with(name: str, *, uuid: str) -> Pod:
     return msgspec.convert({"metadata": meta, "spec": {"nodeName": NODE, "containers": []}}, Pod)
 
 
-def tenant_of(pod: Pod) -> Tenant:
+def tenant_of(pod: Pod) -> NodeTenant:
     (uuid,) = held(pod)
     device = AllocatedDevice(uuid=uuid, index=1, share_milli=1000, memory_mib=1)
-    return Tenant(
-        uid=pod.metadata.uid, node=NODE, workload="w", running=True, cpu_milli=0, memory_mib=0, devices=(device,),
-        mode="Exclusive", namespace="team", name=pod.metadata.name,
-    )  # fmt: skip
+    return NodeTenant(uid=pod.metadata.uid, namespace="team", name=pod.metadata.name, running=True, devices=[device])

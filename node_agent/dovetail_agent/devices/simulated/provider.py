@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from dovetail import names
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Assignment, GPUNodeStatus
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.decoding import UnreadableError, decode
 from dovetail.formats.quantities import mebibytes, milli
 from dovetail.gpu.geometry import arrange, described
@@ -41,7 +42,7 @@ from dovetail_agent.devices.simulated.scenarios import (
 )
 from dovetail_agent.devices.simulated.strangers import ALLOWED, SimulatedStranger, joined, read_stranger
 from dovetail_agent.devices.simulated.strangers import EXAMPLE as STRANGERS_EXAMPLE
-from dovetail_agent.tenants import Tenant, promised_mib, promised_milli
+from dovetail_agent.tenants import promised_mib, promised_milli, work_of
 
 MAX_DEVICES: Final = 128
 _MAX_MEMORY_MIB: Final = 1 << 24
@@ -126,7 +127,7 @@ class SimulatedProvider:
         return ""
 
     def assignments(
-        self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], previous: Sequence[Assignment]
+        self, inventory: Inventory, *, node: Node, tenants: Sequence[NodeTenant], previous: Sequence[Assignment]
     ) -> list[Assignment]:
         """Return what kubelet's device manager would have assigned: a simulated node has no kubelet."""
         faults = _faults(node, count=len(inventory.devices))
@@ -134,7 +135,7 @@ class SimulatedProvider:
         gpus = replace(inventory, devices=tuple(device for device in inventory.devices if not device.mig_profile))
         return deal(gpus, sick=sick, tenants=tenants, previous=previous)
 
-    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
+    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[NodeTenant], now: datetime) -> Sample:
         """Return a load that follows the running tenants.
 
         A silent faulty device reports only its fault.
@@ -156,11 +157,11 @@ class SimulatedProvider:
                 for device in inventory.devices
             ),
             cpu_utilization=_ratio(
-                sum(tenant.cpu_milli * host_level(tenant.workload) for tenant in running),
+                sum(tenant.cpu_milli * host_level(work_of(tenant)) for tenant in running),
                 whole=milli(allocatable.get("cpu", "0")),
             ),
             memory_utilization=_ratio(
-                sum(tenant.memory_mib * host_level(tenant.workload) for tenant in running),
+                sum(tenant.memory_mib * host_level(work_of(tenant)) for tenant in running),
                 whole=mebibytes(allocatable.get("memory", "0")),
             ),
         )
@@ -205,18 +206,18 @@ def host_level(workload: str) -> float:
 
 
 def _device_sample(
-    device: DeviceInfo, *, running: Sequence[Tenant], now: datetime, stranger: SimulatedStranger | None, load: str
+    device: DeviceInfo, *, running: Sequence[NodeTenant], now: datetime, stranger: SimulatedStranger | None, load: str
 ) -> DeviceSample:
     tenants = [tenant for tenant in running if any(each.uuid == device.uuid for each in tenant.devices)]
     used = {
-        tenant.uid: int(promised_mib(tenant, uuid=device.uuid) * memory_level(tenant.workload, load=load))
+        tenant.uid: int(promised_mib(tenant, uuid=device.uuid) * memory_level(work_of(tenant), load=load))
         for tenant in tenants
     }
     # Tenants that take turns can be promised more than the device together; its utilization ends at 1.
     utilization = min(
         1.0,
         sum(
-            promised_milli(tenant, uuid=device.uuid) / 1000 * compute_level(tenant.workload, now=now, load=load)
+            promised_milli(tenant, uuid=device.uuid) / 1000 * compute_level(work_of(tenant), now=now, load=load)
             for tenant in tenants
         ),
     )

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.devices.model import DeviceSample, Process
-from dovetail_agent.tenants import Tenant
 
 # Above Linux's largest PID: no process in /proc has one of these.
 _FIRST_PID: Final = 1 << 23
@@ -37,7 +37,7 @@ def read_stranger(value: Any) -> SimulatedStranger | None:
 
 
 def joined(
-    sample: DeviceSample, *, stranger: SimulatedStranger, tenants: Iterable[Tenant], memory_mib: int
+    sample: DeviceSample, *, stranger: SimulatedStranger, tenants: Iterable[NodeTenant], memory_mib: int
 ) -> DeviceSample:
     """Add the stranger to a device's sample.
 

@@ -81,7 +81,7 @@ def test_a_pod_that_does_not_run_yet_uses_nothing() -> None:
 
 
 def test_tenants_of_one_device_add_up_and_never_above_the_whole() -> None:
-    tenants = [make_tenant(allocated(0), uid=f"pod-{number}", workload=f"ml/{number}") for number in range(3)]
+    tenants = [make_tenant(allocated(0), uid=f"pod-{number}", work=f"ml/{number}") for number in range(3)]
     device = sample(*tenants).devices[0]
     assert (device.utilization, device.used_mib) == (1.0, 32768)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.devices.model import DeviceSample, Inventory, InventoryUnreadable, Sample
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_agent.devices.simulated.scenarios import SCENARIOS, compute_level, memory_level
 from dovetail_agent.report import node_status
-from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, V100S, allocated, make_node, make_tenant
 
 PROVIDER = SimulatedProvider()
@@ -19,7 +19,7 @@ ANSWERING = [name for name, fault in SCENARIOS.faults.items() if not fault.hangs
 
 
 def seen(
-    *, tenants: Sequence[Tenant] = (TENANT,), now: Any = NOON, faults: Any = None, **declared: Any
+    *, tenants: Sequence[NodeTenant] = (TENANT,), now: Any = NOON, faults: Any = None, **declared: Any
 ) -> tuple[Inventory, Sample]:
     node = make_node(devices=V100S | declared, faults=faults)
     inventory = PROVIDER.inventory(node)
@@ -118,7 +118,7 @@ def test_a_driver_that_hangs_is_the_whole_node_s_trouble() -> None:
 def test_kubelet_gives_a_hot_card_still_and_a_lost_one_no_more() -> None:
     for name, given in (("ThermalSlowdown", 1), ("GpuIsLost", 0)):
         node = make_node(faults={"0": name, "1": "GpuIsLost"})
-        asking = Tenant(uid="pod-uid", node="v100-0", workload="ml/a", running=True, by_vendor=1)
+        asking = NodeTenant(uid="pod-uid", namespace="ml", name="a", running=True, vendor_devices=1)
         dealt = PROVIDER.assignments(PROVIDER.inventory(node), node=node, tenants=[asking], previous=[])
         assert len(dealt) == given
 
