@@ -3,7 +3,8 @@
 from typing import Any
 
 from dovetail import names
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.devices import AllocatedDevice
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 
 MEMORY_MIB = {"V100": 32768, "T4": 16384, "A100": 81920}
 

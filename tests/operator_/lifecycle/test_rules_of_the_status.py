@@ -17,7 +17,6 @@ from dovetail.jobs.batch_job import is_past
 from dovetail.jobs.start_times import begin_of, due_again
 from dovetail.names import GUESTS_MANAGER
 from dovetail.queue.verdicts import Admitted
-from dovetail_operator.devices.bad_devices import BadDevice
 from dovetail_operator.job.actions import CreateJob, DeleteGPUJob, DeleteJob, PatchJob
 from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.observation import Notice, Observed, Obstacle
@@ -542,7 +541,7 @@ def test_a_lease_keeps_its_devices_though_one_is_ill(spec: dict[str, Any], phase
     """Nothing of it could go on elsewhere: its owner uses these devices."""
     job = make_job(status=STARTED, **spec)
     seen = see(job, make_pod(started=-60), child=make_child(job, activeDeadlineSeconds=3600 if spec else None))
-    ill = BadDevice(node="n1", index=0, uuid="GPU-n1-0", reason="XID 79")
+    ill = "GPU 0 of n1 (GPU-n1-0) is unhealthy: XID 79"
     assert reconcile(replace(seen, bad_cards=(ill,), leaves_bad_cards=True)).status.phase == phase
 
 
