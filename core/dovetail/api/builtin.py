@@ -223,12 +223,13 @@ class JobSpec(_Read, frozen=True, kw_only=True):
 
 
 class JobStatus(_Read, frozen=True, kw_only=True):
-    """How far a batch Job is; `failed` counts pods."""
+    """How far a batch Job is; `failed` counts pods, and `failed_indexes` names those that have failed for good."""
 
     active: int = 0
     ready: int = 0
     succeeded: int = 0
     failed: int = 0
+    failed_indexes: str = ""
     start_time: str | None = None
     completion_time: str | None = None
     conditions: list[Condition] = []

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail import names
+from dovetail.api.builtin import JobStatus
 from dovetail.api.gpujob import GPUJob, Mode, Workload
+from dovetail.formats.quantities import read_whole
 from dovetail.gpu.memory_strategy import fraction_of
 from dovetail.gpu.request import GPURequest, RequestError, parse
 from dovetail.jobs.guests.kind import Guest, GuestError, Kind, PodSet
@@ -99,8 +101,15 @@ def can_come(guest: Guest, *, kind: Kind, record: GPUJob, succeeded: int = 0) ->
         return 0
     count = sum(each.count for each in sets)
     totals = [each.total for each in sets]
-    left = sum(total or 0 for total in totals) - max(succeeded, progress.done)
+    left = sum(total or 0 for total in totals) - max(succeeded, progress.succeeded + _failed_indexes(progress))
     return count if None in totals else max(0, min(count, left))
+
+
+def _failed_indexes(status: JobStatus) -> int:
+    """How many indexes have failed for good, with `backoffLimitPerIndex`; the status has them as `0-3,7`."""
+    spans = [part.partition("-") for part in status.failed_indexes.split(",") if part]
+    ends = [(read_whole(first, otherwise=0), read_whole(last, otherwise=-1)) for first, _, last in spans]
+    return sum(max(0, last - first) + 1 for first, last in ends)
 
 
 def _is_seated(pods: PodSet, *, record: GPUJob) -> bool:

@@ -6,8 +6,7 @@ from typing import Any, Final
 from dovetail.api.builtin import JobStatus
 from dovetail.api.resources import JOBS, Resource
 from dovetail.decoding import UnreadableError, convert
-from dovetail.formats.quantities import read_whole
-from dovetail.jobs.guests.kind import Guest, Path, PodSet, Progress, pod_set, text, whole
+from dovetail.jobs.guests.kind import Guest, Path, PodSet, pod_set, whole
 
 _TEMPLATE: Final[Path] = ("template",)
 
@@ -26,25 +25,9 @@ class BatchJobs:
         completions = whole(spec.get("completions"), default=parallelism, field="completions")
         return [pod_set(spec, path=_TEMPLATE, count=min(parallelism, completions), total=completions)]
 
-    def progress(self, guest: Guest) -> Progress:
+    def progress(self, guest: Guest) -> JobStatus:
         """The Job's own status."""
         try:
-            status = convert(guest.status, as_type=JobStatus)
+            return convert(guest.status, as_type=JobStatus)
         except UnreadableError:
-            return Progress()
-        return Progress(
-            active=status.active,
-            succeeded=status.succeeded,
-            failed=status.failed,
-            done=status.succeeded + _failed_indexes(guest),
-            start_time=status.start_time,
-            completion_time=status.completion_time,
-            conditions=status.conditions,
-        )
-
-
-def _failed_indexes(guest: Guest) -> int:
-    """How many indexes have failed for good, with `backoffLimitPerIndex`; the status has them as `0-3,7`."""
-    spans = [part.partition("-") for part in text(guest.status.get("failedIndexes")).split(",") if part]
-    ends = [(read_whole(first, otherwise=0), read_whole(last, otherwise=-1)) for first, _, last in spans]
-    return sum(max(0, last - first) + 1 for first, last in ends)
+            return JobStatus()

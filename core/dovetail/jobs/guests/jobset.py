@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dovetail.api.builtin import JobStatus
 from dovetail.api.resources import Resource
-from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, conditions_in, pod_set, value_at, whole
+from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, conditions_in, pod_set, value_at, whole
 
 _CONDITIONS: Final = {"Completed": "Complete", "Failed": "Failed", "Suspended": "Suspended"}
 
@@ -24,9 +25,9 @@ class JobSets:
             raise GuestError("spec.replicatedJobs must name at least one Job")
         return [_pods(spec, index=index) for index in range(len(parts))]
 
-    def progress(self, guest: Guest) -> Progress:
+    def progress(self, guest: Guest) -> JobStatus:
         """Its conditions; its pods say the rest."""
-        return Progress(conditions=conditions_in(guest.status, renamed=_CONDITIONS))
+        return JobStatus(conditions=conditions_in(guest.status, renamed=_CONDITIONS))
 
 
 def stems_of_jobs(spec: Mapping[str, Any], *, name: str) -> list[str]:

@@ -5,14 +5,14 @@ GuestError         a guest that cannot wait in the queue, in one sentence
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from dovetail import names
-from dovetail.api.builtin import Condition
+from dovetail.api.builtin import Condition, JobStatus
 from dovetail.api.meta import Described, ObjectMeta, OwnerReference
 from dovetail.api.resources import Resource
 from dovetail.decoding import UnreadableError, convert
@@ -99,22 +99,6 @@ class PodSet:
         return names.REQUEST in self.template.annotations
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a guest is: its conditions in the words of a batch Job, and its times.
-
-    `done` is the number of pods that have ended and are not replaced, for a kind whose status counts them.
-    """
-
-    active: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    done: int = 0
-    start_time: str | None = None
-    completion_time: str | None = None
-    conditions: Sequence[Condition] = field(default=())
-
-
 class Kind(Protocol):
     """The adapter of one kind."""
 
@@ -137,8 +121,8 @@ class Kind(Protocol):
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """The pods that the guest has at the same time. Raises `GuestError`."""
 
-    def progress(self, guest: Guest) -> Progress:
-        """How far the guest is."""
+    def progress(self, guest: Guest) -> JobStatus:
+        """How far the guest is, as a batch Job would say it."""
 
 
 def value_at(spec: Mapping[str, Any], *, path: Path) -> Any:

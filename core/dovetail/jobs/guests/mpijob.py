@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dovetail.api.builtin import JobStatus
 from dovetail.api.resources import Resource
 from dovetail.jobs.guests.kind import (
     Guest,
     GuestError,
     Path,
     PodSet,
-    Progress,
     conditions_in,
     pod_set,
     text,
@@ -53,8 +53,8 @@ class MPIJobs:
             for role, part in sorted(parts.items())
         ]
 
-    def progress(self, guest: Guest) -> Progress:
+    def progress(self, guest: Guest) -> JobStatus:
         """Its conditions and times."""
         status, conditions = guest.status, conditions_in(guest.status, renamed=_CONDITIONS)
         end = text(status.get("completionTime")) or None
-        return Progress(completion_time=end, conditions=conditions)
+        return JobStatus(completion_time=end, conditions=conditions)

@@ -11,12 +11,12 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from dovetail import names
-from dovetail.api.builtin import Pod, is_terminal
+from dovetail.api.builtin import JobStatus, Pod, is_terminal
 from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.api.meta import ObjectMeta, OwnerReference
 from dovetail.api.resources import PODS, Resource
 from dovetail.formats.quantities import read_whole
-from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, conditions_in, pod_set, text
+from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, conditions_in, pod_set, text
 
 MOST_PODS: Final = 1024
 _CONDITIONS: Final = {"Complete": "Complete", "Failed": "Failed"}
@@ -72,12 +72,12 @@ class PodGroups:
         """Each of its pods. Raises `GuestError`."""
         return [pod_set(spec, path=("pods", index), count=1, total=1) for index in range(len(spec["pods"]))]
 
-    def progress(self, guest: Guest) -> Progress:
+    def progress(self, guest: Guest) -> JobStatus:
         """The numbers of its pods that have ended, and its end after the last of them."""
         status = guest.status
         conditions = conditions_in(status, renamed=_CONDITIONS)
         succeeded, failed = status["succeeded"], status["failed"]
-        return Progress(succeeded=succeeded, failed=failed, done=succeeded, conditions=conditions)
+        return JobStatus(succeeded=succeeded, failed=failed, conditions=conditions)
 
 
 SINGLE_PODS: Final = PodGroups(prefix="pod")

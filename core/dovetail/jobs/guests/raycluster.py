@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dovetail.api.builtin import JobStatus
 from dovetail.api.resources import Resource
-from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, conditions_in, pod_set, value_at, whole
+from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, conditions_in, pod_set, value_at, whole
 
 _CONDITIONS: Final = {"RayClusterSuspended": "Suspended"}
 
@@ -21,9 +22,9 @@ class RayClusters:
         """Its head and workers. Raises `GuestError`."""
         return pods_of_cluster(spec, within=())
 
-    def progress(self, guest: Guest) -> Progress:
+    def progress(self, guest: Guest) -> JobStatus:
         """Whether it is suspended; its pods say the rest."""
-        return Progress(conditions=conditions_in(guest.status, renamed=_CONDITIONS))
+        return JobStatus(conditions=conditions_in(guest.status, renamed=_CONDITIONS))
 
 
 def pods_of_cluster(spec: Mapping[str, Any], *, within: Path) -> list[PodSet]:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dovetail.api.builtin import Condition
+from dovetail.api.builtin import Condition, JobStatus
 from dovetail.api.resources import Resource
-from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, text
+from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, text
 from dovetail.jobs.guests.raycluster import pods_of_cluster
 
 _OVER: Final = frozenset({"Complete", "Failed"})
@@ -27,16 +27,16 @@ class RayJobs:
             raise GuestError("spec.shutdownAfterJobFinishes must be true: KubeRay suspends no other RayJob")
         return pods_of_cluster(spec, within=("rayClusterSpec",))
 
-    def progress(self, guest: Guest) -> Progress:
+    def progress(self, guest: Guest) -> JobStatus:
         """The end of its program as the end of a batch Job."""
         status = guest.status
         deployment, program = text(status.get("jobDeploymentStatus")), text(status.get("jobStatus"))
         start, end = text(status.get("startTime")) or None, text(status.get("endTime")) or None
         if deployment == "Suspended":
-            return Progress(conditions=[Condition(type="Suspended", status="True")])
+            return JobStatus(conditions=[Condition(type="Suspended", status="True")])
         if deployment not in _OVER:
-            return Progress()
+            return JobStatus()
         kind = "Complete" if deployment == "Complete" and program == "SUCCEEDED" else "Failed"
         reason, message = text(status.get("reason")), text(status.get("message"))
         over = Condition(type=kind, status="True", reason=reason, message=message, last_transition_time=end)
-        return Progress(start_time=start, completion_time=end, conditions=[over])
+        return JobStatus(start_time=start, completion_time=end, conditions=[over])

@@ -3,7 +3,7 @@
 from typing import Final
 
 from dovetail import names
-from dovetail.api.builtin import Job, JobSpec, JobStatus, Pod, is_terminated
+from dovetail.api.builtin import Job, JobSpec, Pod, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import JOBS
@@ -25,7 +25,7 @@ def as_batch_job(guest: Guest, *, kind: Kind, record: GPUJob, workers: int, reso
     Its UID is the record's, by which the pods' seats name it. `workers` is the number of the record's workers that
     exist or can still come. `resource` is the vendor's that the pods request.
     """
-    meta, progress, is_held = guest.metadata, kind.progress(guest), is_suspended(guest, kind=kind)
+    meta, is_held = guest.metadata, is_suspended(guest, kind=kind)
     makers = ",".join(_pod_makers(guest, kind=kind))
     annotations = {names.ATTEMPT: str(record.status.attempt)}
     annotations |= {names.GPU_RESOURCE: resource} if resource else {}
@@ -43,14 +43,7 @@ def as_batch_job(guest: Guest, *, kind: Kind, record: GPUJob, workers: int, reso
             owner_references=[owner_reference(record)],
         ),
         spec=JobSpec(suspend=is_held, parallelism=workers),
-        status=JobStatus(
-            active=progress.active,
-            succeeded=progress.succeeded,
-            failed=progress.failed,
-            start_time=progress.start_time,
-            completion_time=progress.completion_time,
-            conditions=list(progress.conditions),
-        ),
+        status=kind.progress(guest),
     )
 
 

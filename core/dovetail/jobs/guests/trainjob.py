@@ -11,10 +11,11 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from dovetail import names
+from dovetail.api.builtin import JobStatus
 from dovetail.api.resources import Resource
 from dovetail.jobs.guests.admission import Patch, gated, held, is_in_queue
 from dovetail.jobs.guests.jobset import JobSets
-from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, TemplateMeta, conditions_in
+from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, TemplateMeta, conditions_in
 
 JOB_SETS: Final = JobSets()
 _CONDITIONS: Final = {"Complete": "Complete", "Failed": "Failed", "Suspended": "Suspended"}
@@ -54,9 +55,9 @@ class TrainJobs:
             )
         return JOB_SETS.pod_sets(made)
 
-    def progress(self, guest: Guest) -> Progress:
+    def progress(self, guest: Guest) -> JobStatus:
         """Its conditions; its pods say the rest."""
-        return Progress(conditions=conditions_in(guest.status, renamed=_CONDITIONS))
+        return JobStatus(conditions=conditions_in(guest.status, renamed=_CONDITIONS))
 
 
 def composed(found: Guest, *, job_set: Guest | None) -> TrainJob:
