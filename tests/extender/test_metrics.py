@@ -5,10 +5,11 @@ from typing import get_args
 
 import pytest
 
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import Cause
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.availability import Unavailable
-from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.engine.model.claims import Claim
 from dovetail_extender.metrics import HOLD_STATES, Metrics, Reading
 from tests.core.engine.builders import make_device, make_ledger
 
@@ -28,7 +29,7 @@ def ledger_of_three() -> Ledger:
         for at, unavailable in enumerate(causes)
     ]
     ledger.set_devices("a", devices=devices)
-    share = DeviceClaim(index=0, uuid=devices[0].uuid, share_milli=250, memory_mib=8192)
+    share = AllocatedDevice(index=0, uuid=devices[0].uuid, share_milli=250, memory_mib=8192)
     ledger.commit(Claim(key="p", node="a", mode="Fractional", devices=(share,)))
     return ledger
 

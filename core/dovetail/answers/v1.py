@@ -1,6 +1,6 @@
 """The answers of REST v1. Data only; GB are nominal, utilizations are ratios, null is a value that is not known."""
 
-from dovetail.answers import Record
+from dovetail.api.meta import Record
 
 
 class NodeRow(Record, frozen=True, kw_only=True):

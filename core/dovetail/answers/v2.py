@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from dovetail.answers import Record
+from dovetail.api.meta import Record
 
 Kind = Literal["training", "inference"]
 State = Literal["pending", "running", "completed", "failed", "cancelled"]

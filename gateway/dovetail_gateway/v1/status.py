@@ -7,17 +7,9 @@ from typing import Any
 
 import msgspec
 
-from dovetail.answers.inventory import DeviceUse, Holder, NodeUse
-from dovetail.answers.v1 import (
 from dovetail.answers.inventory import DeviceUse, NodeUse
 from dovetail.answers.nodes import TenantRow
-from dovetail.formats.timestamps import timestamp
-from dovetail.gpu.request import WHOLE_MILLI
-from dovetail_gateway.access.visibility import Visibility
-from dovetail_gateway.cluster.cache import ClusterCache
-from dovetail_gateway.routing.table import Answer, Call, Nothing
-from dovetail_gateway.v1.request import NO_SPECS, Specs, meets, size_of, type_of
-from dovetail_gateway.v1.types import (
+from dovetail.answers.v1 import (
     Checks,
     DeviceAllocation,
     DeviceData,

@@ -10,8 +10,8 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod
-from dovetail.api.gpunode import GPUNode
 from dovetail.api.devices import AllocatedDevice
+from dovetail.api.gpunode import GPUNode
 from dovetail.kube.errors import Conflict, DeadlineExceeded, Forbidden, KubeError, NotFound, ServerFault, Status
 from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail_extender.bind.binder import Binder, Outcome
