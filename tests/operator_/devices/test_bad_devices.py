@@ -190,6 +190,6 @@ def test_a_worker_that_has_ended_holds_no_device_any_more() -> None:
     gpunode = make_gpunode("n1", gpus=1, uuid="GPU-n1-0", health="Unhealthy")
     cards.changed(gpunode)
     ledger = state.store.view.ledger
-    assert [card.uuid for card in cards.held_by([pod], ledger=ledger)] == ["GPU-n1-0"]
+    assert cards.held_by([pod], ledger=ledger) == ("GPU 0 of n1 (GPU-n1-0) is unhealthy",)
     ended = make_pod(node="n1", devices=1, phase="Succeeded")
     assert cards.held_by([ended], ledger=ledger) == ()
