@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dovetail.engine.gang.shortage import Shortage
-from dovetail.engine.model.claims import Claim, DeviceClaim
 from dovetail.api.devices import AllocatedDevice
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Claim
 from dovetail.queue.backfill.reservation import Reservation, beyond, kept_now, reserve
 from dovetail.queue.backfill.residual import ResidualCapacity
