@@ -63,11 +63,14 @@ class Allowance:
         return True
 
     def give_back(self, namespace: str, *, mails: int) -> None:
-        """Undo the last count: the mails were not sent."""
-        sent = self._sent.get(namespace)
-        if sent is not None and sent.batches and sent.batches[-1][1] == mails:
-            sent.batches.pop()
-            sent.total -= mails
+        """Undo the last count of so many mails, which were not sent. Others may have been counted since."""
+        if (sent := self._sent.get(namespace)) is None:
+            return
+        for batch in reversed(sent.batches):
+            if batch[1] == mails:
+                sent.batches.remove(batch)
+                sent.total -= mails
+                return
 
     def is_news(self, namespace: str) -> bool:
         """Whether to report that the namespace has sent too many: once an hour.

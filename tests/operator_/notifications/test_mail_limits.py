@@ -42,6 +42,18 @@ def test_what_is_given_back_may_be_taken_again() -> None:
     assert not allowance.take("a", mails=1)
 
 
+def test_what_is_given_back_is_what_was_taken_although_another_took_since() -> None:
+    now = 0.0
+    allowance = Allowance(per_hour=3, clock=lambda: now)
+    assert allowance.take("a", mails=2)
+    now = 10.0
+    assert allowance.take("a", mails=1)
+    allowance.give_back("a", mails=2)
+    now = HOUR_SECONDS
+    assert not allowance.take("a", mails=3)
+    assert allowance.take("a", mails=2)
+
+
 def test_that_there_are_too_many_is_said_once_an_hour() -> None:
     now = 0.0
     allowance = Allowance(per_hour=1, clock=lambda: now)

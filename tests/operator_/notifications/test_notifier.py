@@ -207,6 +207,46 @@ async def test_a_server_that_fails_for_a_while_gets_it_later(client: Client, api
         assert told.events == []
 
 
+async def test_after_a_second_try_what_comes_later_is_told_too(client: Client, api: Api) -> None:
+    job = told_job(**RUNS)
+    ended = with_noted("Started/1.0", job=told_job(**ENDED))
+    api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
+    api.answer(STATUS, body(with_noted("Started/1.0", "Succeeded", job=ended)))
+    async with at_work(client, api) as (told, box):
+        box.answers = ["451 later"]
+        told.notifier.observe(job)
+        await eventually(lambda: bool(api.seen) and not told.notifier._jobs)
+        told.notifier.observe(ended)
+        await api.until(STATUS, count=2)
+        assert box.subjects == ["Job 7 (x) has started", "Job 7 (x) has succeeded"]
+
+
+def kept(notifier: Notifier) -> list[object]:
+    """What the notifier has of any job."""
+    return [each for each in (notifier._jobs, notifier._sent, notifier._lost, notifier._tries, notifier._gone) if each]
+
+
+async def test_of_a_job_that_was_told_of_and_deleted_nothing_is_kept(client: Client, api: Api) -> None:
+    job = told_job(**RUNS)
+    api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
+    async with at_work(client, api) as (told, _):
+        told.notifier.observe(job)
+        await eventually(lambda: bool(api.seen) and not told.notifier._jobs)
+        assert kept(told.notifier) != []
+        told.notifier.drop(job)
+        assert kept(told.notifier) == []
+
+
+async def test_of_a_job_that_is_deleted_before_it_was_told_of_nothing_is_kept_afterwards(
+    client: Client, api: Api
+) -> None:
+    async with at_work(client, api) as (told, box):
+        told.notifier.observe(told_job(**RUNS))
+        told.notifier.drop(told_job(**RUNS))
+        await eventually(lambda: kept(told.notifier) == [])
+        assert box.subjects == ["Job 7 (x) has started"]
+
+
 @pytest.mark.parametrize(("answer", "times"), [("550 never", 1), ("451 later", 12)])
 async def test_what_cannot_be_sent_is_given_up_with_an_event(client: Client, api: Api, answer: str, times: int) -> None:
     job = told_job(**RUNS)
