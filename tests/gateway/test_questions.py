@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from dovetail import names
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.groups import NamespaceWeights
 from dovetail.config.settings import Settings
-from dovetail.decoding import decode
+from dovetail.decoding import convert, decode
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.other_names import ANOTHER, OtherNames, readable
 from tests.gateway.api_server import GatewayApiServer
@@ -249,3 +252,20 @@ async def test_a_dry_run_in_place_of_a_waiting_job_leaves_out_that_job(api: Gate
         while await position() != 2:  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.05)
     assert await position(inPlaceOf="old") == 1
+
+
+def test_a_project_of_a_pod_that_is_seen_is_not_hidden_and_no_quota_of_it_is() -> None:
+    """Plain pods have projects too; those of hidden pods alone are words."""
+    pods = []
+    for namespace, project in (("red", "vision"), ("canaryns", "canaryproject")):
+        made = make_bound_pod("p", namespace=namespace, job="j", number=1, device="a-0")
+        made["metadata"]["labels"] |= {names.LABEL_PROJECT: project}
+        pods.append(convert(made, as_type=Pod))
+    others = OtherNames(sees=Visibility(frozenset({"red"})), jobs=[], pods=pods, secret=b"secret")
+    assert others.project("vision") == "vision"
+    assert "canary" not in others.project("canaryproject")
+    hidden = {
+        project: others.hides(convert({"metadata": {"name": "q"}, "spec": {"projects": [project]}}, as_type=GPUQuota))
+        for project in ("vision", "canaryproject")
+    }
+    assert hidden == {"vision": False, "canaryproject": True}
