@@ -1,5 +1,6 @@
 """What a changed tree of quotas would do to the jobs of a small cluster."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -66,6 +67,20 @@ def test_contradictions_are_named_with_their_numbers(objects: ClusterObjects) ->
 def test_a_quota_that_guarantees_nothing_changes_nothing(objects: ClusterObjects) -> None:
     found = plan_quotas(objects, changed=[quota("team", namespaces=["team"], limit={"gpus": 1})], now=NOW)
     assert (found.quotas, found.ends, found.starts, found.waits) == ([], [], [], [])
+
+
+def test_what_happens_without_the_change_too_is_none_of_its_effects(objects: ClusterObjects) -> None:
+    there = [quota("team", namespaces=["team"], guaranteed={"gpus": 1})]
+    change = quota("else", namespaces=["else"], guaranteed={"gpus": 0})
+    found = plan_quotas(replace(objects, quotas=there), changed=[change], now=NOW)
+    assert (found.ends, found.starts, found.waits) == ([], [], []), "the borrower ends anyway"
+    alone = replace(objects, pods=[], jobs=objects.jobs[1:], batch_jobs=[])
+    found = plan_quotas(alone, changed=[change], now=NOW)
+    assert (found.ends, found.starts, found.waits) == ([], [], []), "the job starts anyway"
+    forbids = quota("none", namespaces=["team"], limit={"gpus": 0})
+    assert plan_quotas(alone, changed=[forbids], now=NOW).waits == ["team/waits"]
+    allows = quota("none", namespaces=["team"], limit={"gpus": 1})
+    assert plan_quotas(replace(alone, quotas=[forbids]), changed=[allows], now=NOW).starts == ["team/waits"]
 
 
 def test_those_who_borrow_most_are_asked_first_and_never_relatives_within_their_guarantee() -> None:

@@ -135,12 +135,30 @@ def test_pods_leave_that_are_deleted_or_whose_job_does_not_run_and_none_that_was
         pod("both", owner="uid-other", **GOES),
         pod("plain", ownerReferences=[], labels={}, annotations={}),
         pod("deleted and plain", ownerReferences=[], labels={}, annotations={}, **GOES),
+        # A guest's pod, whose object was deleted without it.
+        pod("left behind", ownerReferences=[], annotations={names.SEAT: "uid-gone/0"}),
     ]
     found = leaving_pods(iter(pods), running={"uid-child"})
     assert sorted(each.metadata.uid for each in found) == ["both", "deleted", "deleted and plain", "over"]
     assert {each.at_seconds for each in leaving_soon(found)} == {60}
     by_job = {owner: [each.metadata.uid for each in several] for owner, several in pods_of_batch_jobs(pods).items()}
-    assert by_job == {"uid-child": ["works", "deleted"], "uid-other": ["over", "both"]}
+    assert by_job == {
+        "uid-child": ["works", "deleted"], "uid-other": ["over", "both"], "uid-gone": ["left behind"],
+    }  # fmt: skip
+
+
+def test_a_run_ends_when_jobs_like_it_did_after_what_it_has_run_and_at_its_limit_at_the_latest() -> None:
+    job, learned = make_job(activeDeadlineSeconds=1000), Expectations()
+    for number in range(5):
+        status = {"phase": "Succeeded", "startTime": at(-5000), "completionTime": at(-4500)}
+        learned.observe(make_job(f"ended-{number}", activeDeadlineSeconds=1000, status=status))
+    for ran, at_seconds, likely in ((0, 1030, 500), (200, 830, 300), (500, 530, 0)):
+        child = make_child(job, status={"startTime": at(-ran)})
+        run = RunTimes().run_of(job, child=child, pods=[make_pod()])
+        (found,) = run.leaving(now=NOW, learned=learned)
+        assert (found.at_seconds, found.likely_seconds, found.likely_range) == (at_seconds, likely, (likely,) * 10)
+        (unlearned,) = run.leaving(now=NOW)
+        assert (unlearned.at_seconds, unlearned.likely_seconds, unlearned.likely_range) == (at_seconds, None, None)
 
 
 # --- preemption ------------------------------------------------------------------------------------------------------

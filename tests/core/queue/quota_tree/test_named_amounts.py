@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import given, settings
 
-from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.gpuquota import GPUAmounts, GPUQuota
 from dovetail.queue.quota_tree.loans import Charge, Loans
 from dovetail.queue.quota_tree.resources import GPUS, MEMORY
-from dovetail.queue.quota_tree.tree import Capacity, Tree
+from dovetail.queue.quota_tree.tree import Capacity, Tree, amounts_of
 from dovetail.queue.quota_tree.tree_builder import tree_of
 from tests.core.queue.quota_tree.builders import make_quota
 
@@ -254,3 +255,10 @@ def test_what_a_guarantee_covers_never_ends_for_another_department(
                 continue
             if found.common(asks.quota, other=owner) is None:
                 assert not loans.gives_back(key, to=other, owner=found.nodes[asks.quota].path[-1])
+
+
+def test_of_two_spellings_of_a_model_the_lower_amount_counts_in_whichever_order() -> None:
+    said = {"a100": 4, "A100": 2, "V100": 3}
+    for models in (said, dict(reversed(said.items()))):
+        amounts = msgspec.convert({"models": models, "gpus": 9, "memory": "2Gi"}, GPUAmounts)
+        assert amounts_of(amounts, resources=[GPUS, MEMORY, "A100", "V100", "T4"]) == [9000, 2048, 2000, 3000, None]
