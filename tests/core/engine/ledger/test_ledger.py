@@ -396,7 +396,7 @@ def test_a_claim_that_moved_meanwhile_is_back_and_takes_nothing_where_it_was() -
     claim = ledger.claim("x")
     assert claim is not None
     with ledger.without(["x"]):
-        ledger.commit(replace(claim, node="b", devices=(replace(claim.devices[0], uuid="b-0"),)))
+        ledger.commit(replace(claim, node="b", devices=(msgspec.structs.replace(claim.devices[0], uuid="b-0"),)))
         assert ledger.content() != before
     assert ledger.claim("x") == claim
     assert ledger.content() == before
