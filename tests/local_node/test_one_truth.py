@@ -358,7 +358,7 @@ def by_queue(site: Site) -> Said:
     job = site.machine.submit("--gpus", "2", "true")
     try:
         until(lambda: site.machine.show(job)["phase"] in ENDED or "NodeUnhealthy" in site.machine("gqueue"))
-        return _of_shortage(site.machine("gqueue"), ends=")")
+        return _of_shortage(site.machine("gqueue", "-f", "NODELIST"), ends=")")
     finally:
         site.machine.run("gcancel", job)
         site.machine.ended(job)

@@ -34,6 +34,7 @@ PACKAGES: Final = (
     "dovetail_agent.mps.limits",
     "dovetail_agent.report",
     "dovetail_gateway.access",
+    "dovetail_local_node",
     "dovetail_webhook",
 )
 # All tests of the deployable: a rule of one package may have its test in the folder of another. Of two names the longer
