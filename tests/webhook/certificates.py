@@ -48,6 +48,8 @@ class Api:
         self.hooks: dict[str, Any] | None = None
         self.writes: list[str] = []
         self.refuses = 0
+        # Secrets with a field that another manager owns, such as that of `kubectl edit`.
+        self.edited: set[str] = set()
         self.before_write: Callable[[], None] = lambda: None
         self._versions = itertools.count(2)
 
@@ -97,6 +99,8 @@ class Api:
         assert request.query["fieldManager"] == names.CERTIFICATES_MANAGER
         body, name = await request.json(), request.match_info["name"]
         self.before_write()
+        if name in self.edited and request.query["force"] != "true":
+            return _status(409)
         version, found = body["metadata"].get("resourceVersion"), self.secrets.get(name)
         if version and (found is None or version != found["metadata"]["resourceVersion"]):
             return _status(409)

@@ -73,6 +73,13 @@ async def test_the_certificate_is_replaced_after_two_thirds_of_its_life_and_no_c
     assert (api.bundle, api.data(LEAF)["ca.crt"]) == (bundle, bundle)
 
 
+async def test_a_secret_that_somebody_edited_is_renewed_all_the_same(installed: Scene) -> None:
+    installed.api.edited.add(LEAF)
+    installed.clock.now += RENEWED_AFTER
+    await reconcile(installed)
+    assert installed.api.writes == [LEAF]
+
+
 async def test_a_certificate_of_another_ca_is_replaced_at_once(installed: Scene) -> None:
     stranger = make(START)
     old = {"tls.crt": stranger.certificate, "tls.key": stranger.key, "next.crt": stranger.certificate}
