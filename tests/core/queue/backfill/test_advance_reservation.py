@@ -202,6 +202,17 @@ def test_a_job_that_only_a_reservation_keeps_back_is_foreseen_to_start_when_that
     assert [start.in_seconds for start in starts if start is not None] == [2 * HOUR]
 
 
+@pytest.mark.parametrize(("hours", "start"), [(0.5, 0.5), (0.6, 2)], ids=["it ends before", "it would run into it"])
+def test_a_job_that_starts_later_is_foreseen_with_the_end_that_it_has_then(hours: float, start: float) -> None:
+    ledger = make_ledger(n=2)
+    leaving = run(ledger, make_job("r", "2", hours=0.5))
+    window = replace(SOON, until_seconds=2 * HOUR)
+    windows = Windows(reservations=placed([window], ledger=ledger, leaving=leaving), wanted=[window])
+    job = make_job("x", "2", hours=hours)
+    starts = foresee_with_range([job], ledger=ledger, sites={}, leaving=leaving, windows=windows)
+    assert [each.in_seconds for each in starts if each is not None] == [start * HOUR]
+
+
 def test_who_is_kept_back_by_a_reservation_is_not_passed_for_ever() -> None:
     """It has its own earliest start beside what is kept, and jobs without a limit do not pass it for what ends."""
     ledger = make_ledger(n=4)

@@ -79,6 +79,17 @@ def test_jobs_of_higher_priority_that_are_yet_to_come_go_before() -> None:
     assert start.range_seconds == pytest.approx((2 * HOUR, 5 * HOUR))
 
 
+def test_all_that_came_until_an_end_go_before_when_it_comes() -> None:
+    ledger = make_ledger(a=4)
+    leaving = may_end(run(ledger, make_job("r", "4", hours=2)), 2)
+
+    def coming(*, play: int, above: int) -> Iterable[tuple[float, Candidate]]:
+        return [(HOUR, make_job(name, "2", hours=3, priority=50)) for name in ("one", "another")]
+
+    start = foreseen(make_job("it", "2"), ledger=ledger, leaving=leaving, coming=coming)["it"]
+    assert start.in_seconds == 5 * HOUR
+
+
 def test_one_that_others_pass_until_the_play_is_over_starts_then_at_the_earliest() -> None:
     ledger = make_ledger(a=4)
     leaving = may_end(run(ledger, make_job("r", "4", hours=2)), 2)
