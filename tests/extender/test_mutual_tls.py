@@ -1,5 +1,6 @@
 """The verbs over mutual TLS: who is refused, and certificates that change while requests are answered."""
 
+import io
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,7 +39,10 @@ async def serving(folder: Path, *, metrics: Metrics | None = None) -> AsyncItera
     async def bind(_request: web.Request) -> web.Response:
         return web.json_response({"Error": ""})
 
-    app.add_routes([web.post("/bind", bind)])
+    async def count(request: web.Request) -> web.Response:
+        return web.json_response(len(await request.read()))
+
+    app.add_routes([web.post("/bind", bind), web.post("/filter", count)])
     async with server.listening(app) as port:
         yield port, certificate
 
@@ -55,12 +59,14 @@ def context_of(folder: Path, *, pair: Pair | None, trusted: bytes) -> ssl.SSLCon
     return context
 
 
-async def asked(port: int, *, context: ssl.SSLContext) -> tuple[int, str]:
+async def asked(
+    port: int, *, context: ssl.SSLContext, verb: str = "bind", body: bytes | None = None
+) -> tuple[int, str]:
     """The status and the text of an answer; 0 where there is none."""
     try:
         async with aiohttp.ClientSession() as http:
-            url = f"https://127.0.0.1:{port}/bind"
-            async with http.post(url, ssl=context, server_hostname=SERVER) as response:
+            url = f"https://127.0.0.1:{port}/{verb}"
+            async with http.post(url, ssl=context, server_hostname=SERVER, data=body and io.BytesIO(body)) as response:
                 return response.status, await response.text()
     except aiohttp.ClientError as error:
         return 0, str(error)
@@ -71,6 +77,17 @@ async def test_a_client_with_an_allowed_name_is_answered(authority: Authority, t
     context = context_of(tmp_path / "client", pair=authority.sign(CLIENT), trusted=authority.certificate)
     async with serving(tmp_path / "server") as (port, _):
         assert await asked(port, context=context) == (200, '{"Error": ""}')
+
+
+async def test_a_pod_with_the_names_of_all_nodes_of_a_large_cluster_is_read(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """aiohttp's own bound is 1 MiB."""
+    authority.sign(SERVER).write(tmp_path / "server", authority=authority.certificate)
+    context = context_of(tmp_path / "client", pair=authority.sign(CLIENT), trusted=authority.certificate)
+    body = b" " * (3 << 20)
+    async with serving(tmp_path / "server") as (port, _):
+        assert await asked(port, context=context, verb="filter", body=body) == (200, str(len(body)))
 
 
 async def test_a_metric_says_when_the_certificate_of_kube_scheduler_expires(

@@ -101,6 +101,24 @@ CASES = (
         bounds={"a": 3},
     ),
     Case(
+        says="of two spellings of one model the lower amount counts, whichever comes first",
+        quotas=(make_quota("a", models={"a100": 3, "A100": 4}),),
+        there={GPUS: 8, "A100": 8},
+        of="A100",
+        bounds={"a": 3},
+    ),
+    Case(
+        says="a project that guarantees nothing adds no amount to those of its department",
+        quotas=(
+            make_quota("dep", parents_only=True),
+            make_quota("a", parent="dep", memory="64Gi"),
+            make_quota("b", parent="dep"),
+        ),
+        there={GPUS: 8, MEMORY: 640},
+        of=GPUS,
+        bounds={"dep": None, "a": None, "b": 0},
+    ),
+    Case(
         says="a model and one of its sizes are not added up",
         quotas=(make_quota("a", models={"A100": 4, A80: 4}), make_quota("b", guaranteed=4)),
         there={GPUS: 8, "A100": 4, A80: 4},
