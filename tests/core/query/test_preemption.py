@@ -1,16 +1,21 @@
 """Which jobs would be preempted for a query's job, and when it starts then."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dovetail.answers.readers import EVERYTHING, Reader
+from dovetail.query.dry_run import dry_run_on, prepare
 from dovetail.query.preemption import PreemptionView, preempting
+from dovetail.query.queue_view import QueueView
+from dovetail.queue.estimates.simulation import Start
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import ENDING_SECONDS, Order, Rules
 from dovetail.queue.preemption.victims import Running
 from tests.core.engine.builders import make_ask
-from tests.operator_.builders import make_job
+from tests.core.query.clusters import random_cluster
+from tests.operator_.builders import NOW, make_job
 
 RULES = Rules(gap=50, min_run_seconds=300.0, grace_seconds=60.0, reclaim_grace_seconds=20.0)
 
@@ -68,3 +73,30 @@ def test_the_start_waits_for_the_grace_period_of_the_kind_of_preemption(reclaim:
     assert hidden is not None
     assert (hidden.victims, hidden.other_victims) == ([], 2)
     assert preempting(evictor, key="nobody", others=others, reader=EVERYTHING) is None
+
+
+@pytest.mark.parametrize(("start", "preempts"), [(149.0, False), (150.0, False), (151.0, True)])
+def test_a_preemption_is_foretold_where_the_job_starts_sooner_by_it(
+    start: float, preempts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its victim has run long enough in 100 s, and then has 20 s of grace and 30 s to end."""
+    cluster = random_cluster(1)
+    for emptied in (cluster.nodes, cluster.gpunodes, cluster.pods, cluster.jobs, cluster.children, cluster.quotas):
+        emptied.clear()
+    cluster.free.clear()
+    cluster.add_node("n")
+    while cluster.free["n"]:
+        cluster.add_running()
+    prepared = prepare(cluster.objects(), now=NOW)
+    (job, *_), (pod, *_) = cluster.jobs, cluster.pods
+    victim = Running(key=job.metadata.uid, priority=0, run_seconds=200.0, claims=(pod.metadata.uid,))
+    rules = Rules(gap=5, min_run_seconds=300.0, grace_seconds=20.0)
+    others = PreemptionView(running=[victim], rules=rules, jobs={job.metadata.uid: job})
+    prepared = replace(prepared, others=others)
+    monkeypatch.setattr(
+        QueueView, "start_of", lambda _queue, asked, **_: Start(key=asked.key, in_seconds=start, basis="ends")
+    )
+    found = dry_run_on(prepared, job=make_job("asked", gpu="1", priority=200))
+    assert found.start is not None
+    assert found.start.seconds == start
+    assert (found.preemption is not None) == preempts
