@@ -105,6 +105,14 @@ def test_a_code_ends_two_minutes_after_it_was_made_or_bound(bound: bool) -> None
     assert (codes.bind(code, browser="a"), codes.redeem(code, browser="a")) == (None, None)
 
 
+def test_the_codes_of_a_user_count_together_whatever_addresses_they_are_shown_at() -> None:
+    codes = Codes(clock=Clock())
+    for number in range(8):
+        codes.issue(RED, holder=Holder(user="rita", address=f"10.0.0.{number}"))
+    with pytest.raises(FullError, match="rita has 8 codes that were not used yet"):
+        codes.issue(RED, holder=Holder(user="rita", address="10.0.1.1"))
+
+
 def test_codes_of_one_user_or_address_leave_the_others_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dovetail_gateway.access.codes.BOUNDS", Bounds(all=30, address=20))
     clock = Clock()

@@ -39,8 +39,8 @@ def test_a_card_that_is_lost_makes_the_look_an_error_and_the_next_one_begins_ane
     cards = NvmlDevices()
     with pytest.raises(DevicesUnreadable, match="NVML"):
         cards.list_devices()
-    nvml.play(Scenario(cards=1))
-    assert cards.list_devices()
+    nvml.play(Scenario(cards=2))
+    assert set(cards.list_devices()) == {card_uuid(0), card_uuid(1)}
 
 
 def test_an_unknown_card_is_an_error(nvml: Stub) -> None:

@@ -2,34 +2,37 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from types import MappingProxyType
 from typing import Any, cast
 
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from dovetail.api.builtin import Job
+from dovetail.api.builtin import Job, Pod
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.staleness import Freshness
 from dovetail.cluster.view import ClusterView
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
 from dovetail.kube.workqueue import WorkQueue
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail_operator.controller import reconciler
 from dovetail_operator.controller.controller import build_controller
+from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.queue import cycle
 from dovetail_operator.state.state import State
 from dovetail_operator.writes.job_numbers import Numbers
 from tests.background import eventually, running
-from tests.core.builders import make_node
+from tests.core.builders import make_gpunode, make_node
 from tests.core.kube.api import Answer, Api, make_object, refusal
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_keeper, make_pod, make_state
 
@@ -59,7 +62,15 @@ class Watched:
 class Rig:
     """A controller with what surrounds it."""
 
-    def __init__(self, api: Api, client: Client, state: State) -> None:
+    def __init__(
+        self,
+        api: Api,
+        client: Client,
+        state: State,
+        *,
+        pods: Mapping[str, Pod] = MappingProxyType({}),
+        endings: EndingRules | None = None,
+    ) -> None:
         watched = Watched(client)
         self.api, self.state = api, state
         self.events: asyncio.Queue[Announcement] = asyncio.Queue()
@@ -74,7 +85,8 @@ class Rig:
             post=self.events.put_nowait,
             now=lambda: NOW,
             rng=random.Random(7),
-            pods={},
+            pods=pods,
+            endings=endings,
             guests=make_keeper(client, state=state),
         )
 
@@ -105,6 +117,14 @@ class Rig:
 @pytest.fixture
 def rig(api: Api, client: Client) -> Rig:
     return Rig(api, client, make_state(a=1))
+
+
+def tenant_of(node: str) -> Pod:
+    """A plain pod that shares a device of the node."""
+    device = AllocatedDevice(uuid="GPU-a", index=0, share_milli=100, memory_mib=1)
+    allocation = Allocation(node=node, mode="Fractional", containers=[ContainerAllocation(index=0, devices=[device])])
+    metadata = {"name": "web", "namespace": "team", "uid": "uid-web", "annotations": annotations_of(allocation)}
+    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Running"}}, Pod)
 
 
 def numbered(name: str = "x", **spec: Any) -> GPUJob:
@@ -590,3 +610,18 @@ async def test_every_part_of_the_controller_runs(rig: Rig, monkeypatch: pytest.M
     async with rig.running():
         await eventually(lambda: begun >= {"scheduling", "evictions", "reconciles", "time", *refusals})
     assert refusals
+
+
+async def test_the_configured_rules_decide_whether_a_pod_above_its_promise_is_evicted(api: Api, client: Client) -> None:
+    pod, eviction = tenant_of("n1"), "POST /api/v1/namespaces/team/pods/web/eviction"
+    api.answer(eviction, Answer(body={"kind": "Status", "status": "Success"}))
+    rig = Rig(api, client, make_state(a=1), endings=EndingRules(ends=True), pods={"team/web": pod})
+    gpunode = make_gpunode("n1")
+    above = Overuse(
+        uid="uid-web", namespace="team", name="web", device="GPU-a", index=0, promised_mib=1, used_mib=2,
+        since="then", ends=True, evict=True,
+    )  # fmt: skip
+    async with rig.running():
+        status = msgspec.structs.replace(gpunode.status, overuses=[above])
+        rig.controller.changes.gpunode_event("MODIFIED", msgspec.structs.replace(gpunode, status=status))
+        await api.until(eviction, count=1)
