@@ -306,3 +306,10 @@ def test_without_a_gateway_the_manager_says_which_variable_to_set(monkeypatch: p
     monkeypatch.delenv("DOVETAIL_GATEWAY", raising=False)
     with pytest.raises(errors.SettingsError, match="set DOVETAIL_GATEWAY"):
         get_gpu_resource_manager()
+
+
+def test_a_value_that_is_refused_changes_nothing() -> None:
+    config = TrainingGPUConfig(gpu_count=2)
+    with pytest.raises(errors.InvalidError, match="gpu_count 0"):
+        config.gpu_count = 0
+    assert config.gpu_count == 2

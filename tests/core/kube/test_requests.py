@@ -261,6 +261,17 @@ async def test_a_stream_is_not_redirected_either(api: Api, client: Client) -> No
     assert len(api.seen) == 1
 
 
+async def test_a_token_that_a_stream_is_refused_with_is_renewed_for_the_next_one(api: Api) -> None:
+    api.answer(f"GET {POD}/log", refusal(401), refusal(404))
+    tokens = {False: "old", True: "new"}
+    connection = Connection(server=api.url, token_source=lambda *, renew: tokens[renew])
+    async with Client(connection, backoff=QUICK) as client:
+        for code in ("401", "404"):
+            with pytest.raises(StatusError, match=code):
+                await _read(client.follow_log("p", namespace="ns"))
+    assert [seen.headers["Authorization"] for seen in api.seen] == ["Bearer old", "Bearer new"]
+
+
 @pytest.mark.parametrize("there", [True, False])
 async def test_data_are_written_into_a_configmap_that_may_not_exist(api: Api, client: Client, there: bool) -> None:
     api.answer(f"PATCH {MAPS}/a", Answer(body=make_object("a", version=1)) if there else refusal(404))

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.conversion import values_of
+from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.api.gpuquota import GPUQuota
@@ -22,7 +23,7 @@ from dovetail.cluster.view import ClusterView
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
 from dovetail.kube.workqueue import WorkQueue
-from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail_operator.controller import reconciler
 from dovetail_operator.controller.controller import build_controller
 from dovetail_operator.devices.overuse_check import EndingRules

@@ -424,6 +424,19 @@ async def test_refused_placeholders_are_announced_once_and_tried_later(rig: Rig,
     assert event.message == "The API server refuses the Job of placeholders: jobs is forbidden: exceeded quota: team"
 
 
+async def test_refused_placeholders_are_tried_until_they_are_made(
+    rig: Rig, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail_operator.watchers.node_requests._REFUSED_SECONDS", 0.0)
+    job, refused = job_with(), refusal(403, message="jobs is forbidden: exceeded quota: team")
+    api.answer(LIST, page())
+    api.answer(LIST_PODS, page())
+    api.answer(f"POST {JOBS}", *[refused] * 3, Answer(body=stored(job_for(job)), status=201))
+    rig.state.store.job_changed(job)
+    async with running(rig.keeper.run()):
+        await api.until(f"POST {JOBS}", count=4)
+
+
 async def test_what_the_api_server_cannot_take_now_is_tried_again(rig: Rig, api: Api) -> None:
     job = job_with()
     api.answer(LIST, page())

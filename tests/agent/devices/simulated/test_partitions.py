@@ -12,6 +12,7 @@ from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_sandbox.errors import InvalidInputError
 from dovetail_sandbox.nodes import kwok
 from dovetail_sandbox.nodes.node_sets import declared
+from tests.agent.builders import make_node
 
 SET = "{name: a, model: A100, devices: 3, memory_mib: 40960, cpu: 8, memory: 64Gi, "
 
@@ -29,6 +30,13 @@ def test_instances_replace_their_gpu_and_are_numbered_after_the_last_one() -> No
     ]  # fmt: skip
     assert len({device.uuid for device in devices}) == 5
     assert [device.memory_mib // 1024 for device in devices] == [40, 20, 20, 20, 5]
+
+
+def test_what_a_gpu_reserves_is_no_loss_of_its_instances() -> None:
+    """Their sizes are what the driver leaves of the card."""
+    node = make_node(devices={"model": "A100", "count": 2, "memoryMiB": 40960, "reservedMiB": 700, "mig": ["7x1g.5gb"]})
+    devices = SimulatedProvider().inventory(node).devices
+    assert {device.mig_profile: device.reserved_mib for device in devices} == {"": 700, "1g.5gb": 0}
 
 
 def test_a_plugin_advertises_whole_gpus_and_each_profile() -> None:

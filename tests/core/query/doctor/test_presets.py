@@ -112,7 +112,12 @@ def test_a_look_at_one_node_names_no_preset() -> None:
 
 def test_where_plugins_serve_all_gpus_the_missing_runtime_class_is_in_order() -> None:
     plugin = node("p", managed=False, nvidia_com__gpu="2")
-    for nodes, level in (([plugin], "ok"), ([plugin, node()], "error")):
+    for nodes, level in (
+        ([plugin], "ok"),
+        ([plugin, node()], "error"),
+        ([], "error"),
+        ([node("cpu", managed=False)], "error"),
+    ):
         judged = diagnosis.judge(picture(nodes=nodes, runtime_class=GONE))
         assert [each.level for each in judged if each.check == "runtime-class"] == [level]
 

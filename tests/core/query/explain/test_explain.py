@@ -239,6 +239,13 @@ def test_a_request_that_cannot_be_is_told_in_one_sentence(text: str, options: di
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize(("text", "mode"), [("1", "Exclusive"), ("0.5", "Fractional"), ("16G,1", "Fractional")])
+def test_a_request_has_the_mode_that_follows_from_it(text: str, mode: str) -> None:
+    asked = ask(text).ask
+    assert asked is not None
+    assert asked.mode == mode
+
+
 def test_options_of_a_request_reach_the_ask() -> None:
     asked = ask("1", mode="timeshared", policy="pack", cpu="500m", memory="2Gi", workload="training").ask
     assert asked is not None
