@@ -101,13 +101,6 @@ CASES = (
         bounds={"a": 3},
     ),
     Case(
-        says="of two spellings of one model the lower amount counts, whichever comes first",
-        quotas=(make_quota("a", models={"a100": 3, "A100": 4}),),
-        there={GPUS: 8, "A100": 8},
-        of="A100",
-        bounds={"a": 3},
-    ),
-    Case(
         says="a project that guarantees nothing adds no amount to those of its department",
         quotas=(
             make_quota("dep", parents_only=True),
