@@ -58,9 +58,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "dovetail_cli.commands.limit_changes:unset_limits", "Put some of them back to their defaults"
     ),
     "explain": Entry("dovetail_cli.explain.command:app", "Why a pod, a job or a request waits, and what would help"),
-    "console": Entry(
-        "dovetail_cli.commands.console:console", "The queue, each job and why it waits, in a browser", "gateway"
-    ),
+    "console": Entry("dovetail_cli.commands.console:console", "The queue, each job and why it waits, in a browser"),
     "cordon": Entry("dovetail_cli.commands.cordon:cordon", "Take single GPUs out of use, such as node-1:2"),
     "uncordon": Entry("dovetail_cli.commands.cordon:uncordon", "Bring cordoned GPUs back into use"),
     "doctor": Entry("dovetail_cli.doctor.command:doctor", "What is wrong with the installation, and how to fix it"),
@@ -247,8 +245,8 @@ def _check_extra(name: str) -> None:
         return
     from dovetail.process import programs
 
-    if (package := programs.first_missing(extra)) is not None:
-        raise CommandError(programs.missing(f"`{name}`", module=package, extra=extra))
+    if said := programs.lacking(f"`{name}`", extra=extra):
+        raise CommandError(said)
 
 
 def _print_what_can_be() -> None:

@@ -24,6 +24,7 @@ def console(
 
     Without --gateway it serves on this machine alone, with the rights of your kubeconfig, until Ctrl-C.
     """
+    from dovetail.process import programs
     from dovetail_cli import consoles
     from dovetail_cli.cluster import gateway as gateways
     from dovetail_cli.ui.errors import CommandError
@@ -31,6 +32,8 @@ def console(
     if url := gateways.address(gateway, profile=None):
         consoles.open_at(url, kubeconfig=kubeconfig, context=context, browser=browser)
         return
+    if said := programs.lacking("`console` without --gateway", extra="gateway"):
+        raise CommandError(said)
     if why := consoles.prepare():
         raise CommandError(f"the console cannot be built: {why}")
     consoles.open_local(kubeconfig=kubeconfig, context=context, port=port, browser=browser)

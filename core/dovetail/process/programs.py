@@ -18,8 +18,13 @@ def missing(name: str, *, module: str | None, extra: str) -> str:
     return f"{name} needs {module}, which is not installed: pip install '{PACKAGE}[{extra}]'"
 
 
-def first_missing(extra: str) -> str | None:
-    """The first package of an extra that is not installed; None if all are."""
+def lacking(name: str, *, extra: str) -> str:
+    """What to say where a command lacks a package of its extra; empty if all are installed."""
+    package = _first_missing(extra)
+    return "" if package is None else missing(name, module=package, extra=extra)
+
+
+def _first_missing(extra: str) -> str | None:
     of_extra = (text for text in requires(PACKAGE) or () if re.search(rf"extra == ['\"]{extra}['\"]", text))
     names = (re.match(r"[A-Za-z0-9._-]+", text) for text in of_extra)
     return next((name[0] for name in names if name is not None and not _is_installed(name[0])), None)

@@ -9,6 +9,9 @@ from typing import Final
 
 import pytest
 
+from dovetail.process import programs
+from dovetail_cli import app, consoles
+
 PYPROJECT: Final = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
 PROGRAMS: Final = {
     each.name: each.attr for each in entry_points(group="console_scripts") if each.module == "dovetail.process.programs"
@@ -65,3 +68,12 @@ def test_everything_brings_the_sandbox_and_the_sandbox_every_program() -> None:
 def brought(extra: str) -> set[str]:
     """The requirements that an extra adds, as the installed package says."""
     return {text.partition(";")[0].strip() for text in requires("dovetail-gpu") or () if f"'{extra}'" in text}
+
+
+def test_the_console_of_another_machine_needs_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = list[str]()
+    monkeypatch.setattr(programs, "requires", lambda _: ["no-such; extra == 'gateway'"])
+    monkeypatch.setattr(consoles, "open_at", lambda url, **_: opened.append(url))
+    assert app.run("console", arguments=["--gateway", "https://gpus.example.com"], prog="dovetail console") == 0
+    assert opened == ["https://gpus.example.com"]
+    assert app.run("console", arguments=[], prog="dovetail console") == 1
