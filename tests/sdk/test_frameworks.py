@@ -26,7 +26,7 @@ def interpreter(folder: Path, *, packages: list[str], system: bool) -> Path:
     uv = [sys.executable, "-m", "uv"]
     subprocess.run([*uv, "venv", "--quiet", *options, folder], check=True)
     python = folder / "bin" / "python"
-    wanted = ["msgspec", "httpx2", *packages]
+    wanted = ["msgspec", "httpx2", "lazy-loader", *packages]
     done = subprocess.run(
         [*uv, "pip", "install", "--quiet", "--python", python, *wanted], capture_output=True, text=True, check=False
     )

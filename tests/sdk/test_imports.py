@@ -4,6 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+import dovetail.sdk
+
 HEAVY = {"aiohttp", "httpx2", "numpy", "pydantic", "yaml", "torch", "tensorflow", "kopf", "rich", "typer", "IPython"}
 OURS = {"answers", "api", "decoding", "formats", "gpu", "jobs", "names", "sdk"}
 
@@ -23,3 +27,15 @@ def test_an_import_loads_no_http_client_no_framework_and_no_other_part_of_doveta
 
 def test_a_client_is_made_without_the_http_client() -> None:
     assert "httpx2" not in loaded_by("from dovetail.sdk import Client; Client('http://127.0.0.1:1')")
+
+
+def test_an_import_of_the_package_loads_no_name_of_it() -> None:
+    modules = loaded_by("import dovetail.sdk")
+    assert [name for name in modules if name.startswith("dovetail")] == ["dovetail", "dovetail.sdk"]
+    assert not {"asyncio", "msgspec", "ssl"} & set(modules)
+
+
+@pytest.mark.parametrize("name", dovetail.sdk.__all__)
+def test_each_public_name_is_there_at_its_first_use(name: str) -> None:
+    assert getattr(dovetail.sdk, name).__name__ == name
+    assert name in dir(dovetail.sdk)

@@ -1,0 +1,49 @@
+from .aio.allocations import AsyncAllocation
+from .aio.client import AsyncClient
+from .aio.jobs import AsyncJob
+from .aio.tasks import AsyncTaskClient
+from .blocking.allocations import Allocation
+from .blocking.client import Client
+from .blocking.jobs import Job
+from .blocking.tasks import TaskClient
+from .engine import AlgorithmTrainingEngine, AlgorithmType, TrainingConfig
+from .errors import DovetailError
+from .integrations import (
+    get_gpu_resource_manager,
+    get_pytorch_gpu_integration,
+    get_tensorflow_gpu_integration,
+)
+from .scheduling.memory_guard import GPUMemoryGuard
+from .scheduling.parser import GPUResourceParser
+from .scheduling.scheduler import GPUScheduler, SchedulingPolicy, SchedulingRequest
+from .training.batch_size import suggest_batch_size
+from .training.config import TrainingGPUConfig
+from .training.device import TrainingDevice
+from .training_hook import run_with_gpu
+
+__all__ = [
+    "AlgorithmTrainingEngine",
+    "AlgorithmType",
+    "Allocation",
+    "AsyncAllocation",
+    "AsyncClient",
+    "AsyncJob",
+    "AsyncTaskClient",
+    "Client",
+    "DovetailError",
+    "GPUMemoryGuard",
+    "GPUResourceParser",
+    "GPUScheduler",
+    "Job",
+    "SchedulingPolicy",
+    "SchedulingRequest",
+    "TaskClient",
+    "TrainingConfig",
+    "TrainingDevice",
+    "TrainingGPUConfig",
+    "get_gpu_resource_manager",
+    "get_pytorch_gpu_integration",
+    "get_tensorflow_gpu_integration",
+    "run_with_gpu",
+    "suggest_batch_size",
+]
