@@ -58,6 +58,10 @@ COMMANDS: Final[dict[str, Entry]] = {
         "dovetail_cli.commands.limit_changes:unset_limits", "Put some of them back to their defaults"
     ),
     "explain": Entry("dovetail_cli.explain.command:app", "Why a pod, a job or a request waits, and what would help"),
+    "observe": Entry(
+        "dovetail_cli.observe.command:observe",
+        "Why GPU pods of any scheduler wait, and who holds what; installs nothing",
+    ),
     "console": Entry("dovetail_cli.commands.console:console", "The queue, each job and why it waits, in a browser"),
     "cordon": Entry("dovetail_cli.commands.cordon:cordon", "Take single GPUs out of use, such as node-1:2"),
     "uncordon": Entry("dovetail_cli.commands.cordon:uncordon", "Bring cordoned GPUs back into use"),
@@ -83,7 +87,7 @@ _GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "Jobs": ("gbatch", "gqueue", "gjob", "gcancel", "gstats", "explain", "console", "replay"),
     "Nodes": ("ginfo", "top", "cordon", "uncordon"),
     "Limits": ("quota", "quota plan", "quota set", "quota delete", "limits", "limits set", "limits unset"),
-    "The installation": ("doctor", "audit", "snapshot", "simulate", "migrate"),
+    "The installation": ("observe", "doctor", "audit", "snapshot", "simulate", "migrate"),
     "This machine": ("demo", "gflowd", "sandbox", "config", "completion"),
 }
 # The commands that are programs of their own.

@@ -4,13 +4,11 @@ Kueue keeps a Workload for each Job, whose conditions say what the Job waits for
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
-from dovetail.api.builtin import Condition
-from dovetail.api.meta import EventType, ObjectMeta, OwnerReference, key_of
+from dovetail.api.kueue import WORKLOADS, Workload, words
+from dovetail.api.meta import EventType, OwnerReference, key_of
 from dovetail.api.resources import Resource
 from dovetail.jobs.batch_job import is_external
 from dovetail.kube.client import Client
@@ -23,44 +21,6 @@ log = get_logger("dovetail.operator.kueue")
 
 _LOOK_SECONDS: Final = 60.0
 _ABSENT: Final = "this cluster has no Kueue"
-# The first version that the API server has. Both have the few fields that are read.
-WORKLOADS: Final = tuple(
-    Resource(group="kueue.x-k8s.io", version=version, plural="workloads", kind="Workload")
-    for version in ("v1beta2", "v1beta1")
-)
-
-
-class _Read(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    pass
-
-
-class WorkloadStatus(_Read, frozen=True, kw_only=True):
-    """How far Kueue is with a Workload."""
-
-    conditions: list[Condition] = []
-
-
-class Workload(_Read, frozen=True, kw_only=True):
-    """Kueue's view of one Job."""
-
-    metadata: ObjectMeta
-    status: WorkloadStatus = WorkloadStatus()
-
-
-def words(conditions: Sequence[Condition]) -> str:
-    """Why a Workload is not admitted, in Kueue's words; empty if it is or without a message."""
-    found = {condition.type: condition for condition in conditions}
-    if _holds(found.get("Admitted")):
-        return ""
-    messages = [found[name].message for name in ("Evicted", "DeactivationTarget") if _holds(found.get(name))]
-    quota = found.get("QuotaReserved")
-    if quota is not None:
-        messages.append("it has quota, and its admission checks are open" if _holds(quota) else quota.message)
-    return "; ".join(dict.fromkeys(each.strip().rstrip(".") for each in messages if each.strip()))
-
-
-def _holds(condition: Condition | None) -> bool:
-    return condition is not None and condition.status == "True"
 
 
 class KueueWatch:

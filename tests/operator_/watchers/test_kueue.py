@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api import kueue
 from dovetail.api.builtin import Condition
+from dovetail.api.kueue import words
 from dovetail.kube.client import Client
 from dovetail_operator.state.state import State
-from dovetail_operator.watchers import kueue
-from dovetail_operator.watchers.kueue import KueueWatch, words
+from dovetail_operator.watchers.kueue import KueueWatch
 from tests.background import running
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import make_child, make_job, make_state

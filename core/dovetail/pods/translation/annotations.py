@@ -68,9 +68,8 @@ def policy_in(annotations: Mapping[str, str]) -> Policy | None:
     return None
 
 
-def fraction_of(pod: Pod) -> tuple[str, Asked] | None:
-    """The container that KAI's annotations mean, and what they ask for it; None without. Raises `RequestError`."""
-    annotations = pod.metadata.annotations
+def fraction_in(annotations: Mapping[str, str]) -> Asked | None:
+    """What KAI's annotations ask for; None without. Raises `RequestError`."""
     said = {key: text for key in (_FRACTION, _MEMORY, _DEVICES) if (text := annotations.get(key))}
     if not said.keys() & {_FRACTION, _MEMORY}:
         return None
@@ -79,9 +78,13 @@ def fraction_of(pod: Pod) -> tuple[str, Asked] | None:
         raise RequestError(
             words, field="annotations", problem="both say how much of a GPU", example=f"{_FRACTION}: 0.5"
         )
-    request, by_memory = _fraction(said), _MEMORY in said
-    asked = Asked(words=words, taint="nvidia.com/gpu", request=request, in_turns=by_memory)
-    return _container(pod).name, asked
+    return Asked(words=words, taint="nvidia.com/gpu", request=_fraction(said), in_turns=_MEMORY in said)
+
+
+def fraction_of(pod: Pod) -> tuple[str, Asked] | None:
+    """The container that KAI's annotations mean, and what they ask for it; None without. Raises `RequestError`."""
+    asked = fraction_in(pod.metadata.annotations)
+    return None if asked is None else (_container(pod).name, asked)
 
 
 def _fraction(said: Mapping[str, str]) -> GPURequest:

@@ -5,7 +5,7 @@ MiB and `gpumem-percentage` of each GPU, all of it where a container says neithe
 compute, without a limit where a container does not say it. Volcano's are the same under its own names.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -94,6 +94,12 @@ def asked_of(pod: Pod, *, vendors: Vendors) -> dict[str, Asked]:
     return asked
 
 
+def asked_of_hami(pod: Pod) -> list[Asked]:
+    """What each container asks for as HAMi itself reads it, its priority aside. Raises `RequestError`."""
+    containers = ((each, _said(each, names=_HAMI.names, pod=pod)) for each in every_container(pod.spec))
+    return [_part(said, system=_HAMI, container=container) for container, said in containers if said]
+
+
 def is_foreign(resource: str, *, vendors: Vendors) -> bool:
     """Whether a container that names the resource asks another system for GPUs."""
     return resource in vendors.resources or resource in FOREIGN or is_mig(resource)
@@ -118,8 +124,7 @@ def _of_container(container: Container, *, pod: Pod, vendors: Vendors) -> Iterat
             problem="is HAMi's, and Dovetail has no such order of the tenants of a device",
             example="nothing there, or dovetail.dev/gpu-priority for the weight in turns",
         )  # fmt: skip
-    amounts = {name: _amount(container, resource=name, pod=pod) for name in (*vendors.resources, *FOREIGN)}
-    said = {name: amount for name, amount in amounts.items() if amount}
+    said = _said(container, names=(*vendors.resources, *FOREIGN), pod=pod)
     for system in _SYSTEMS:
         parts = {name: amount for name, amount in said.items() if name in system.names}
         if parts.keys() - {_HAMI.count}:
@@ -133,6 +138,11 @@ def _of_container(container: Container, *, pod: Pod, vendors: Vendors) -> Iterat
         if count and profile:
             words, request = f"{resource}: {count}", GPURequest(count=count, mig=profile)
             yield Asked(words=words, taint=_HAMI.count, request=request)
+
+
+def _said(container: Container, *, names: Iterable[str], pod: Pod) -> dict[str, int]:
+    """The amounts of these resources that a container requests, without zeros."""
+    return {name: amount for name in names if (amount := _amount(container, resource=name, pod=pod))}
 
 
 def _part(said: Mapping[str, int], *, system: _Parts, container: Container) -> Asked:

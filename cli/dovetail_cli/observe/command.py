@@ -1,0 +1,28 @@
+"""`dovetail observe`: why GPU pods wait and who holds what, on a cluster without Dovetail too."""
+
+from typing import Annotated
+
+from dovetail_cli.ui.command_line import option
+from dovetail_cli.ui.listing_options import Context, Kubeconfig, Namespace, Output
+
+
+def observe(
+    *,
+    everything: Annotated[bool, option("--all", help="All waiting pods and nodes, not only the first 20.")] = False,
+    form: Output = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show why GPU pods of any scheduler wait, who holds which GPUs, and what is lost.
+
+    Needs no installation and writes nothing: it lists nodes, pods and quotas, and says which of these you may not list.
+    The namespace matters only where you may not list the pods of all namespaces.
+    """
+    from dovetail_cli.observe import reads, render
+    from dovetail_cli.ui import output
+
+    output.check_format(form)
+    found = reads.look(kubeconfig=kubeconfig, context=context, namespace=namespace)
+    render.print_unread(found)
+    print(render.render(found, form=form, everything=everything))
