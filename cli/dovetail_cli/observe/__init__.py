@@ -1,1 +1,1 @@
-"""`dovetail observe`: a look at a cluster that any scheduler runs. It only lists; nothing is installed or written."""
+"""`dovetail observe`: a look at a cluster of any scheduler. It only lists."""

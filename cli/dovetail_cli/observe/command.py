@@ -1,4 +1,4 @@
-"""`dovetail observe`: why GPU pods wait and who holds what, on a cluster without Dovetail too."""
+"""`dovetail observe`: why GPU pods of any scheduler wait, and who holds what."""
 
 from typing import Annotated
 
@@ -19,10 +19,10 @@ def observe(
     Needs no installation and writes nothing: it lists nodes, pods and quotas, and says which of these you may not list.
     The namespace matters only where you may not list the pods of all namespaces.
     """
-    from dovetail_cli.observe import reads, render
+    from dovetail_cli.observe import look, render
     from dovetail_cli.ui import output
 
     output.check_format(form)
-    found = reads.look(kubeconfig=kubeconfig, context=context, namespace=namespace)
+    found = look.take(kubeconfig=kubeconfig, context=context, namespace=namespace)
     render.print_unread(found)
     print(render.render(found, form=form, everything=everything))

@@ -38,7 +38,7 @@ def render(found: Observation, *, form: str, everything: bool) -> str:
 
 
 def text(found: Observation, *, most: int | None) -> str:
-    """The text for people: sums, what waits and why, what quotas refuse, the map, and what is lost."""
+    """The text for people: sums, what waits and why, the map, and what is lost."""
     parts = [
         *("\n".join(_sentences(found)),),
         *_waiting(found.pods, most=most),
@@ -166,7 +166,7 @@ def _stranded(nodes: Iterable[NodeMap]) -> Iterator[str]:
 def _idle(found: Observation) -> Iterator[str]:
     for each in found.idle:
         held = ", ".join(each.pods)
-        yield f"{each.node}/{each.index} ({each.model}), utilization {each.utilization:.0%}, held by {held}"
+        yield f"{each.device} ({each.model}), utilization {each.utilization:.0%}, held by {held}"
 
 
 def _section(title: str, *, lines: Iterable[str]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from dovetail.answers import Row
+from dovetail.answers.questions import ExplainedCause
 
 # Who hands out the devices of a node.
 DeviceSystem = Literal["DevicePlugin", "HAMi", "KAI", "Volcano", "Dovetail"]
@@ -14,12 +15,9 @@ WaitReason = Literal[
 ]  # fmt: skip
 
 
-class WaitCause(Row, frozen=True, kw_only=True):
+class WaitCause(ExplainedCause, frozen=True, kw_only=True):
     """How many nodes refuse a pod for one cause; `first` names some of them."""
 
-    reason: str
-    text: str
-    nodes: int
     first: list[str]
 
 
@@ -144,15 +142,11 @@ class Fragments(Row, frozen=True, kw_only=True):
 
 
 class IdleHolder(Row, frozen=True, kw_only=True):
-    """A device that a pod holds and that an agent measures as idle."""
+    """A device that pods hold and that an agent measures as idle: `node/index`, and its utilization from 0 to 1."""
 
-    node: str
-    index: int
-    uuid: str
+    device: str
     model: str
     utilization: float
-    used_mib: int
-    memory_mib: int
     pods: list[str]
 
 

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from dovetail.answers.observe import Observation, Unread
+from dovetail.answers.observe import Observation
+from dovetail.api.kueue import WORKLOADS
+from dovetail.api.resources import NODES
 from dovetail_cli.observe import render
-from tests.core.query.observe.builders import look, make_node, make_pod
+from tests.core.query.explain.observe.builders import look, make_node, make_pod
 
 TAINTS = [{"key": "dedicated", "value": "serving", "effect": "NoSchedule"}]
 
@@ -65,12 +67,9 @@ def test_a_cluster_without_gpus_says_so() -> None:
 
 
 def test_what_may_not_be_read_is_said_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    missing = [
-        Unread(verb="list", resource="nodes", group="", missing="the map of devices"),
-        Unread(verb="list", resource="workloads", group="kueue.x-k8s.io", missing="what waits"),
-    ]
-    render.print_unread(look(nodes=None, unread=missing))
+    render.print_unread(look(nodes=None, unlisted=[NODES, WORKLOADS[0]]))
     assert capsys.readouterr().err.splitlines() == [
-        "dovetail: you may not list nodes of the cluster; missing: the map of devices",
-        "dovetail: you may not list workloads.kueue.x-k8s.io of the cluster; missing: what waits",
+        "dovetail: you may not list nodes of the cluster; missing: the map of devices, and on which nodes a waiting "
+        "pod would fit",
+        "dovetail: you may not list workloads.kueue.x-k8s.io of the cluster; missing: what waits in Kueue's queues",
     ]

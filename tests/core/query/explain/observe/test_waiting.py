@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dovetail.api.builtin import Node
-from dovetail.query.observe.objects import PlacedPod
-from tests.core.query.observe.builders import GPU, look, make_node, make_pod, why
+from dovetail.cluster.observed import PlacedPod
+from tests.core.query.explain.observe.builders import GPU, look, make_node, make_pod, why
 
 DEDICATED = {"key": "dedicated", "value": "serving", "effect": "NoSchedule"}
 

@@ -8,11 +8,11 @@ from typing import Final
 
 from dovetail.answers.observe import WaitCause, WaitingPod, WaitReason
 from dovetail.api.builtin import is_terminated
+from dovetail.cluster.observed import PlacedPod
 from dovetail.formats.timestamps import seconds_between
-from dovetail.query.observe.books import NodeBook, owner_of
-from dovetail.query.observe.demands import NVIDIA, Demand, demand_of
-from dovetail.query.observe.objects import PlacedPod
-from dovetail.query.observe.refusals import Kind, Refusal, offers, refusals
+from dovetail.query.explain.observe.books import NodeBook, owner_of
+from dovetail.query.explain.observe.demands import NVIDIA, Demand, demand_of
+from dovetail.query.explain.observe.refusals import Kind, Refusal, offers, refusals
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 # Of nodes, and of changes, in one answer; the rest is counted.

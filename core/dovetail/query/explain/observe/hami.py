@@ -13,7 +13,7 @@ from typing import Any, Final
 from dovetail.api.builtin import Node, Pod
 from dovetail.decoding import UnreadableError, decode
 from dovetail.formats.quantities import read_whole
-from dovetail.query.observe.demands import Part
+from dovetail.query.explain.observe.demands import Part
 
 REGISTER: Final = "hami.io/node-nvidia-register"
 ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
@@ -166,7 +166,7 @@ def _fits(device: Device, *, part: Part) -> bool:
         return False
     if device.used_cores + part.cores > device.cores:
         return False
-    # All compute means the device alone; and a device whose compute is given out takes nobody without a limit either.
+    # All compute means the device alone; a device whose compute is given out also takes no tenant without a limit.
     if part.cores == _ALL_CORES and device.tenants:
         return False
     return not (device.cores and device.used_cores == device.cores and not part.cores)

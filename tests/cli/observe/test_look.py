@@ -1,11 +1,11 @@
-"""Reads for a look at a cluster: what may not be read is named, and hides nothing else."""
+"""A look at a cluster: it only lists, and what may not be read is named and hides nothing else."""
 
 import asyncio
 
 import pytest
 
 from dovetail_cli.cluster.connection import Cluster
-from dovetail_cli.observe.reads import read
+from dovetail_cli.observe.look import look
 from dovetail_cli.ui.errors import CommandError
 from tests.core.kube.api import Answer, Api, refusal
 
@@ -31,39 +31,38 @@ def scripted(api: Api, **codes: int) -> None:
 
 async def test_a_look_lists_and_does_nothing_else(api: Api, cluster: Cluster) -> None:
     scripted(api)
-    seen = await read(cluster)
-    assert (seen.everywhere, list(seen.unread), seen.nodes) == (True, [], [])
+    found = await look(cluster)
+    assert (found.pods, found.nodes, found.unread, found.notes) == ([], [], [], [])
     assert {each.method for each in api.seen} == {"GET"}
 
 
 async def test_a_cluster_with_none_of_our_kinds_and_no_kueue_misses_nothing(api: Api, cluster: Cluster) -> None:
     scripted(api, gpunodes=404, workloads=404, older_workloads=404)
-    assert list((await read(cluster)).unread) == []
+    assert (await look(cluster)).unread == []
 
 
 async def test_an_older_kueue_is_read_too(api: Api, cluster: Cluster) -> None:
     scripted(api, workloads=404)
-    await read(cluster)
+    await look(cluster)
     assert len(api.of(f"GET {LISTS['older workloads']}")) == 1
 
 
 async def test_without_the_pods_of_all_namespaces_those_of_the_own_one_are_read(api: Api, cluster: Cluster) -> None:
     scripted(api, pods=403)
-    seen = await read(cluster)
-    assert not seen.everywhere
-    assert [(each.verb, each.resource, each.group) for each in seen.unread] == [("list", "pods", "")]
+    found = await look(cluster)
+    assert len(found.notes) == 1
+    assert [(each.verb, each.resource, each.group) for each in found.unread] == [("list", "pods", "")]
     assert len(api.of(f"GET {LISTS['own pods']}")) == 1
 
 
 async def test_each_missing_right_is_named_with_what_is_missing_for_it(api: Api, cluster: Cluster) -> None:
     scripted(api, nodes=403, quotas=403, events=403, gpunodes=403, workloads=403, older_workloads=403)
-    seen = await read(cluster)
-    assert seen.nodes is None
-    assert [(each.resource, each.group) for each in seen.unread] == [
+    found = await look(cluster)
+    assert [(each.resource, each.group) for each in found.unread] == [
         ("nodes", ""), ("gpunodes", "dovetail.dev"), ("resourcequotas", ""), ("events", ""),
         ("workloads", "kueue.x-k8s.io"),
     ]  # fmt: skip
-    assert all(each.missing for each in seen.unread)
+    assert all(each.missing for each in found.unread)
 
 
 async def test_without_nodes_and_pods_there_is_nothing_to_show(api: Api, cluster: Cluster) -> None:
@@ -71,4 +70,4 @@ async def test_without_nodes_and_pods_there_is_nothing_to_show(api: Api, cluster
     with pytest.raises(
         CommandError, match="you may list neither nodes nor pods, not even the pods of namespace default"
     ):
-        await asyncio.wait_for(read(cluster), timeout=60)
+        await asyncio.wait_for(look(cluster), timeout=60)

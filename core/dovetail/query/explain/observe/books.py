@@ -17,8 +17,8 @@ from dovetail.formats.quantities import Quantity, QuantityError, mebibytes, mill
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.pods.effective_request import peak
 from dovetail.pods.tenancy import controller_of
-from dovetail.query.observe import hami
-from dovetail.query.observe.demands import NVIDIA, VOLCANO_COUNT, Demand, counts_devices, demand_of
+from dovetail.query.explain.observe import hami
+from dovetail.query.explain.observe.demands import NVIDIA, VOLCANO_COUNT, Demand, counts_devices, demand_of
 
 # KAI's label of the pods that share a device; `…/<group>` of those that share several.
 KAI_GROUP: Final = "runai-gpu-group"
@@ -139,7 +139,7 @@ class NodeBook:
         return promised - len(shared) + sum(shared.values())
 
     def whole_free(self, resource: str) -> int:
-        """How many devices of a resource nobody has any part of."""
+        """How many devices of a resource are promised to no pod, not even a part."""
         if self.hamis and resource == NVIDIA:
             return sum(device.healthy and not device.tenants for device in self.hamis)
         free = max(0, self.amounts[resource].free)

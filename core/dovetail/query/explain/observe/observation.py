@@ -14,25 +14,36 @@ from dovetail.answers.observe import (
     Observation,
     RefusedCreation,
     ResourceSum,
+    Unread,
     WaitingWorkload,
 )
 from dovetail.api.builtin import Event, Pod
 from dovetail.api.gpunode import GPUNode
-from dovetail.api.kueue import Workload, is_admitted, words
+from dovetail.api.kueue import WORKLOADS, Workload, is_admitted, words
+from dovetail.api.resources import EVENTS, GPUNODES, NODES, PODS, RESOURCEQUOTAS, Resource
+from dovetail.cluster.observed import ResourceQuota, Seen
 from dovetail.formats.quantities import QuantityError, whole
 from dovetail.formats.timestamps import seconds_between, timestamp
 from dovetail.gpu.device_plugins import card_of
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail.query.observe.books import NodeBook, books_of, owner_of
-from dovetail.query.observe.demands import Demand, counts_devices, demand_of
-from dovetail.query.observe.objects import ResourceQuota, Seen
-from dovetail.query.observe.waiting import demands_of, waiting_pod
+from dovetail.query.explain.observe.books import NodeBook, books_of, owner_of
+from dovetail.query.explain.observe.demands import Demand, counts_devices, demand_of
+from dovetail.query.explain.observe.waiting import demands_of, waiting_pod
 
 _REQUESTS: Final = "requests."
 # Below this, a device that a pod holds is called idle.
 _IDLE: Final = 0.01
 _SIZES: Final = (1, 2, 4, 8)
 _EXCEEDED: Final = "exceeded quota"
+# What an answer misses without the right to list a kind.
+_MISSING: Final = {
+    NODES.plural: "the map of devices, and on which nodes a waiting pod would fit",
+    PODS.plural: "what pods of other namespaces wait for and hold, and so what is free",
+    RESOURCEQUOTAS.plural: "the limits of GPUs in namespaces",
+    EVENTS.plural: "pods that a quota keeps from being created",
+    GPUNODES.plural: "what agents measure",
+    WORKLOADS[0].plural: "what waits in Kueue's queues",
+}
 _CLAIMS: Final = "Pods with resource claims hold devices that these books do not count: {count} of them are bound"
 _PART: Final = (
     "Only the pods of one namespace may be listed: what nodes have promised and what is free is not known, and nodes "
@@ -62,7 +73,7 @@ def observation(seen: Seen, *, now: datetime) -> Observation:
         fragments=[_fragments(known, resource=each) for each in _resources(nodes)] if seen.everywhere else [],
         measured=any(gpunode.status.devices for gpunode in seen.gpunodes),
         idle=list(_idle(seen.gpunodes)),
-        unread=list(seen.unread),
+        unread=[_unread(each) for each in seen.unlisted],
         notes=list(_notes(seen)),
     )
 
@@ -72,6 +83,10 @@ def _notes(seen: Seen) -> Iterator[str]:
         yield _PART
     if claims := sum(bool(pod.spec.resource_claims and pod.spec.node_name) for pod in seen.pods):
         yield _CLAIMS.format(count=claims)
+
+
+def _unread(resource: Resource) -> Unread:
+    return Unread(verb="list", resource=resource.plural, group=resource.group, missing=_MISSING[resource.plural])
 
 
 def _map(
@@ -269,8 +284,6 @@ def _idle(gpunodes: Iterable[GPUNode]) -> Iterator[IdleHolder]:
                 holders[card_of(uuid)].append(f"{assignment.namespace}/{assignment.name}")
         for device in gpunode.status.devices:
             if device.utilization < _IDLE and holders.get(device.uuid):
-                yield IdleHolder(
-                    node=gpunode.metadata.name, index=device.index, uuid=device.uuid, model=device.model,
-                    utilization=device.utilization, used_mib=device.used_mib, memory_mib=device.memory_mib,
-                    pods=sorted(set(holders[device.uuid])),
-                )  # fmt: skip
+                name = f"{gpunode.metadata.name}/{device.index}"
+                pods = sorted(set(holders[device.uuid]))
+                yield IdleHolder(device=name, model=device.model, utilization=device.utilization, pods=pods)

@@ -9,9 +9,9 @@ import msgspec
 
 from dovetail.answers.observe import Observation, WaitingPod
 from dovetail.api.builtin import Node
-from dovetail.query.observe import hami
-from dovetail.query.observe.objects import PlacedPod, Seen
-from dovetail.query.observe.observation import observation
+from dovetail.cluster.observed import PlacedPod, Seen
+from dovetail.query.explain.observe import hami
+from dovetail.query.explain.observe.observation import observation
 
 GPU: Final = "nvidia.com/gpu"
 NOW: Final = datetime(2026, 11, 28, 12, 0, tzinfo=UTC)

@@ -10,12 +10,20 @@ import pytest
 import yaml
 
 from dovetail.api.builtin import Pod
-from dovetail.query.observe import hami
-from dovetail.query.observe.demands import demand_of
-from dovetail.query.observe.objects import PlacedPod
-from tests.core.query.observe.builders import GPU, look, make_hami_node, make_kai_group, make_node, make_pod, why
+from dovetail.cluster.observed import PlacedPod
+from dovetail.query.explain.observe import hami
+from dovetail.query.explain.observe.demands import demand_of
+from tests.core.query.explain.observe.builders import (
+    GPU,
+    look,
+    make_hami_node,
+    make_kai_group,
+    make_node,
+    make_pod,
+    why,
+)
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 FOREIGN = Path(os.environ.get("DOVETAIL_FOREIGN") or ROOT.parent / "shared" / "foreign")
 
 

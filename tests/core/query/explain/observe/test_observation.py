@@ -6,8 +6,8 @@ import pytest
 from dovetail.api.builtin import Event
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.kueue import Workload
-from dovetail.query.observe.objects import ResourceQuota
-from tests.core.query.observe.builders import CREATED, GPU, look, make_node, make_pod
+from dovetail.cluster.observed import ResourceQuota
+from tests.core.query.explain.observe.builders import CREATED, GPU, look, make_node, make_pod
 
 EXCEEDED = (
     'Error creating: pods "train-x" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=1, '
@@ -125,7 +125,7 @@ def test_a_device_that_a_pod_holds_and_does_not_use_is_shown_where_an_agent_meas
         {"metadata": {"name": "n1"}, "status": {"devices": devices, "assignments": given}}, GPUNode
     )
     found = look(nodes=[make_node("n1", gpus=3)], pods=[make_pod("a", on="n1")], gpunodes=[gpunode])
-    assert [(each.index, each.pods) for each in found.idle] == [(0, ["vision/a"])]
+    assert [(each.device, each.pods) for each in found.idle] == [("n1/0", ["vision/a"])]
     assert (found.measured, found.nodes[0].utilization) == (True, 0.267)
     assert not look(nodes=[make_node("n1")]).measured
 

@@ -1,14 +1,14 @@
-"""What a look at a cluster reads. Values only."""
+"""What a look at a cluster reads, with any scheduler. Values only."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from dovetail.answers.observe import Unread
 from dovetail.api.builtin import Event, Node, Pod, PodSpec
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.kueue import Workload
 from dovetail.api.meta import Described, ObjectMeta
+from dovetail.api.resources import Resource
 from dovetail.formats.quantities import Quantity
 
 
@@ -50,10 +50,11 @@ class ResourceQuota(Described, frozen=True, kw_only=True):
 class Seen:
     """The objects of a look.
 
-    nodes      None where they may not be listed
-    pods       those of all namespaces, or of one; see `everywhere`
-    everywhere whether `pods` are those of all namespaces: else what nodes have promised is not known
-    unread     what may not be read, and what is missing for it
+    nodes       None where they may not be listed
+    pods        those of all namespaces, or of one; see `everywhere`
+    everywhere  whether `pods` are those of all namespaces: else what nodes have promised is not known
+    unlisted    the kinds that the reader may not list in all namespaces
+    blind       whether the reader may list neither nodes nor any pods
     """
 
     nodes: Sequence[Node] | None
@@ -63,4 +64,5 @@ class Seen:
     quotas: Sequence[ResourceQuota] = ()
     events: Sequence[Event] = ()
     workloads: Sequence[Workload] = ()
-    unread: Sequence[Unread] = field(default_factory=tuple)
+    unlisted: Sequence[Resource] = ()
+    blind: bool = False

@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 from dovetail import names
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.pods.node_affinity import exclusion
-from dovetail.query.observe import hami
-from dovetail.query.observe.books import NodeBook, Room
-from dovetail.query.observe.demands import NVIDIA, Demand, Part
+from dovetail.query.explain.observe import hami
+from dovetail.query.explain.observe.books import NodeBook, Room
+from dovetail.query.explain.observe.demands import NVIDIA, Demand, Part
 
 # `Closed` may pass by itself or by a person, `Excluded` by the pod's spec, `TooLarge` by no end of another pod.
 Kind = Literal["Closed", "Excluded", "TooLarge", "Devices", "Host"]
@@ -41,7 +41,7 @@ class Refusal:
 
 
 def offers(book: NodeBook, *, demand: Demand) -> bool:
-    """Whether the node has devices of the kind that is asked for, whoever holds them."""
+    """Whether the node has devices of the kind that is asked for, free or not."""
     if demand.system == "HAMi":
         return bool(book.hamis)
     if demand.system == "KAI":

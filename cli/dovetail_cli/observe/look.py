@@ -1,0 +1,27 @@
+"""A look at the cluster that the options of a command name."""
+
+from dovetail.answers.observe import Observation
+from dovetail.kube.queries.observed import read_observed
+from dovetail.query.explain.observe.observation import observation
+from dovetail_cli.cluster.connection import Cluster, work
+from dovetail_cli.ui.errors import CommandError
+from dovetail_cli.ui.progress import patiently
+from dovetail_cli.ui.times import utc_now
+
+
+def take(*, kubeconfig: str | None, context: str | None, namespace: str | None) -> Observation:
+    """Take the look. Raises `CommandError` where neither nodes nor pods may be listed."""
+    return work(look, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+async def look(cluster: Cluster) -> Observation:
+    """Look at a cluster. Raises `CommandError` where neither nodes nor pods may be listed."""
+    with patiently() as say:
+        say("Reading nodes and pods …")
+        seen = await read_observed(cluster.client, namespace=cluster.namespace)
+    if seen.blind:
+        raise CommandError(
+            f"you may list neither nodes nor pods, not even the pods of namespace {cluster.namespace}: "
+            "examples/observe.yaml has the ClusterRole that a look needs"
+        )
+    return observation(seen, now=utc_now())
