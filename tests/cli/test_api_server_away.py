@@ -26,6 +26,7 @@ LINES = [
     "limits",
     "limits set policy=Pack",
     "limits unset policy",
+    "observe",
     "audit",
     "snapshot",
     "doctor",
@@ -49,7 +50,8 @@ LINES = [
     "gbatch --dry-run sleep 5",
 ]
 DOCUMENTS = [
-    "gqueue", "ginfo", "ginfo --by-job", "gstats", "top", "quota", "limits", "audit", "snapshot", "doctor", "explain 7",
+    "gqueue", "ginfo", "ginfo --by-job", "gstats", "top", "quota", "limits", "observe", "audit", "snapshot", "doctor",
+    "explain 7",
     "explain request 1", "gjob show 7", "cordon a:1",
 ]  # fmt: skip
 # They need no cluster, or bring up their own.

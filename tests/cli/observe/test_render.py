@@ -68,8 +68,8 @@ def test_a_cluster_without_gpus_says_so() -> None:
 
 def test_what_may_not_be_read_is_said_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     render.print_unread(look(nodes=None, unlisted=[NODES, WORKLOADS[0]]))
+    nodes = "the map of devices, and on which nodes a waiting pod would fit"
     assert capsys.readouterr().err.splitlines() == [
-        "dovetail: you may not list nodes of the cluster; missing: the map of devices, and on which nodes a waiting "
-        "pod would fit",
+        f"dovetail: you may not list nodes of the cluster; missing: {nodes}",
         "dovetail: you may not list workloads.kueue.x-k8s.io of the cluster; missing: what waits in Kueue's queues",
     ]
