@@ -123,7 +123,7 @@ def test_a_preset_with_a_key_that_the_chart_lacks_is_refused(helm: Helm, tmp_pat
     assert "additional properties 'monitorings' not allowed" in done.stderr
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "evaluation"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in {"evaluation", "observe"}])
 def test_the_history_is_never_in_the_pod_but_for_an_evaluation(preset: Preset, name: str) -> None:
     volume, url = history(preset(name))
     assert "persistentVolumeClaim" in volume or "valueFrom" in url
@@ -219,3 +219,42 @@ def test_the_selector_that_the_page_of_vendors_gives_replaces_the_default(helm: 
     assert done.returncode == 0, done.stderr
     chart = objects_in(done.stdout)
     assert pod(chart, "DaemonSet", "dovetail-agent")["nodeSelector"] == {"example.org/gpu": "yes"}
+
+
+def rules(objects: list[Manifest]) -> list[Manifest]:
+    """The rules of all roles."""
+    return [rule for each in objects if each["kind"] in {"ClusterRole", "Role"} for rule in each["rules"]]
+
+
+def test_what_only_observes_may_write_its_own_reports_and_nothing_else(preset: Preset) -> None:
+    writing = [rule for rule in rules(preset("observe")) if set(rule["verbs"]) - {"get", "list", "watch"}]
+    assert {(*rule["apiGroups"], *rule["resources"]) for rule in writing} == {
+        ("dovetail.dev", "gpunodes"),
+        ("dovetail.dev", "gpunodes/status"),
+    }
+    assert {each["kind"] for each in preset("observe")}.isdisjoint(
+        {"ValidatingAdmissionPolicy", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "Job"}
+    )
+
+
+def test_what_only_observes_runs_gateway_and_agents(preset: Preset) -> None:
+    chart = preset("observe")
+    assert set(of(chart, "Deployment")) == {"dovetail-gateway"}
+    assert set(of(chart, "DaemonSet")) == {"dovetail-agent-nvidia"}
+    # Kubernetes' own roles take in what has such a label.
+    labels = [label for each in of(chart, "ClusterRole").values() for label in each["metadata"]["labels"]]
+    assert not [label for label in labels if "aggregate" in label]
+
+
+@pytest.mark.parametrize(
+    "value", ["webhook.enabled=true", "policies.enabled=true", "mps.enabled=true", "cleanup.enabled=true"]
+)
+def test_what_only_observes_comes_with_nothing_that_decides(helm: Helm, value: str) -> None:
+    done = helm("template", "dovetail", str(CHART), *option("observe"), f"--set={value}")
+    name = value.partition("=")[0]
+    assert f"observe.enabled is true, but {name} is true" in done.stderr
+
+
+def test_what_only_observes_needs_agents_that_read_pods(helm: Helm) -> None:
+    done = helm("template", "dovetail", str(CHART), *option("observe"), "--set=agent.readPods=false")
+    assert "observe.enabled is true, but agent.readPods is false" in done.stderr

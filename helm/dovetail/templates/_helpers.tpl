@@ -638,3 +638,22 @@ strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
 {{- end -}}
 {{ join " && " $all }} && {{ $way }}
 {{- end }}
+
+{{/* Where the gateway and its console are, for NOTES.txt. */}}
+{{- define "dovetail.gatewayNotes" -}}
+{{- if .Values.gateway.enabled }}
+
+The console and REST:
+{{ if .Values.gateway.publicURL }}
+  {{ .Values.gateway.publicURL }}
+{{- else }}
+  kubectl -n {{ .Release.Namespace }} port-forward service/dovetail-gateway {{ .Values.gateway.port }}
+  {{ ternary "https" "http" (ne .Values.gateway.tlsSecretName "") }}://127.0.0.1:{{ .Values.gateway.port }}/console/
+{{- end }}
+{{ if .Values.gateway.oidc.issuer }}
+Sign in by {{ .Values.gateway.oidc.issuer }}.
+{{- else }}
+Sign in with a token, such as that of `kubectl create token ACCOUNT`.
+{{- end }}
+{{- end }}
+{{- end }}
