@@ -25,6 +25,8 @@ Schema = dict[str, Any]
 _NODE_COLUMNS: Final = [
     ("Provider", "string", ".status.provider", "Where the figures come from."),
     ("Model", "string", ".status.devices[0].model", "Model of the first device."),
+    ("GPUs", "integer", ".status.gpus", "Number of devices."),
+    ("Free", "string", ".status.free", "How many of them no pod on the node was promised; half a GPU is 0.5."),
     (
         "Ready",
         "string",

@@ -223,6 +223,15 @@ class GPUNodeStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
     driver_version: Annotated[str, Meta(description="The vendor driver's version.")] = ""
     runtime_version: Annotated[str, Meta(description="The version of CUDA or the vendor's equivalent.")] = ""
     enforcement: Annotated[Enforcement, Meta(description="What this node can enforce.")] = Enforcement()
+    gpus: Annotated[int, Meta(description="Number of the node's devices; each MIG instance counts.", ge=0)] = 0
+    free: Annotated[
+        str,
+        Meta(
+            description="How many of them no pod on the node was promised, such as 5.5: half a GPU is 0.5. Unhealthy "
+            "devices do not count. Room that a plan keeps for pods to come does.",
+            max_length=16,
+        ),
+    ] = ""
     cpu_utilization: Annotated[Ratio, Meta(description="The node's CPU load, a ratio from 0 to 1.")] = 0.0
     memory_utilization: Annotated[Ratio, Meta(description="The node's memory in use, a ratio from 0 to 1.")] = 0.0
     devices: Annotated[list[Device], Meta(description="The node's devices by index.", max_length=128)] = []

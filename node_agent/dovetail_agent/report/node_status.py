@@ -11,8 +11,9 @@ from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Assignment, Device, Fault, GPUNodeStatus, TenantUse
 from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import Condition, OwnerReference, find_condition
+from dovetail.gpu.request import WHOLE_MILLI
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Sample
-from dovetail_agent.tenants import promised_mib
+from dovetail_agent.tenants import promised_mib, promised_milli
 
 READY: Final = "Ready"
 # The provider whose devices do not exist: `SimulatedProvider.name`.
@@ -36,6 +37,7 @@ def readable(
     `previous` keeps the time at which a condition changed.
     """
     pairs = list(zip(inventory.devices, sample.devices, strict=True))
+    devices = [_device(info, sample=state, tenants=tenants) for info, state in pairs]
     unhealthy = sum(1 for _, state in pairs if state.unhealthy_reason)
     message = f"{len(pairs)} devices, {unhealthy} unhealthy" if unhealthy else f"{len(pairs)} devices, all healthy"
     return GPUNodeStatus(
@@ -48,7 +50,9 @@ def readable(
         enforcement=inventory.enforcement,
         cpu_utilization=_quantised(sample.cpu_utilization),
         memory_utilization=_quantised(sample.memory_utilization),
-        devices=[_device(info, sample=state, tenants=tenants) for info, state in pairs],
+        gpus=len(devices),
+        free=_free(devices, tenants=tenants, assignments=assignments),
+        devices=devices,
         assignments=list(assignments),
         conditions=[_ready("True", reason="DevicesRead", message=message, previous=previous, now=now)],
     )
@@ -70,7 +74,10 @@ def unreadable(
     kept = previous or GPUNodeStatus()
     if SIMULATED in (kept.provider, provider) and kept.provider != provider:
         kept = GPUNodeStatus()
-    return msgspec.structs.replace(kept, observed_at=timestamp(now), provider=provider, conditions=[condition])
+    free = "0" if kept.devices else ""
+    return msgspec.structs.replace(
+        kept, observed_at=timestamp(now), provider=provider, free=free, conditions=[condition]
+    )
 
 
 def owner_of(node: Node) -> OwnerReference:
@@ -153,6 +160,17 @@ def _device(info: DeviceInfo, *, sample: DeviceSample, tenants: Sequence[NodeTen
         health_reason=sample.unhealthy_reason,
         faults=[Fault(reason=each.reason, at=timestamp(each.at)) for each in sample.faults],
     )
+
+
+def _free(devices: Sequence[Device], *, tenants: Sequence[NodeTenant], assignments: Sequence[Assignment]) -> str:
+    """How many healthy devices no pod was promised, in thousandths of a device, as people write it: 5.5."""
+    given = {uuid for each in assignments for uuid in each.devices}
+    milli = 0
+    for device in devices:
+        if device.health == "Healthy" and device.uuid not in given:
+            promised = sum(promised_milli(tenant, uuid=device.uuid) for tenant in tenants)
+            milli += max(0, WHOLE_MILLI - promised)
+    return f"{milli / WHOLE_MILLI:g}"
 
 
 def _uses(sample: DeviceSample, *, promised: dict[str, int]) -> list[TenantUse]:

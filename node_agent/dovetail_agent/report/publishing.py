@@ -71,6 +71,7 @@ def _lasting(status: GPUNodeStatus) -> GPUNodeStatus:
         status,
         observed_at=None,
         measured_at=None,
+        free="",
         cpu_utilization=0.0,
         memory_utilization=0.0,
         devices=[
@@ -93,6 +94,8 @@ def _lasting(status: GPUNodeStatus) -> GPUNodeStatus:
 
 
 def _load_moved(report: GPUNodeStatus, *, published: GPUNodeStatus, threshold: float) -> bool:
+    if report.free != published.free:
+        return True
     pairs = [
         (report.cpu_utilization, published.cpu_utilization),
         (report.memory_utilization, published.memory_utilization),

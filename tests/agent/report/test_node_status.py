@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from dovetail.api.devices import AllocatedDevice
-from dovetail.api.gpunode import Enforcement, Fault, GPUNodeStatus, Links
+from dovetail.api.gpunode import Assignment, Enforcement, Fault, GPUNodeStatus, Links
 from dovetail_agent.devices import model
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Sample
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
@@ -253,3 +253,57 @@ def test_figures_that_the_driver_does_not_report_are_zero() -> None:
     found = read(DeviceSample())
     assert (found.cpu_utilization, found.memory_utilization, found.devices[0].utilization) == (0, 0, 0)
     assert (found.devices[0].used_mib, found.devices[0].foreign_mib) == (0, 0)
+
+
+def free(*devices: DeviceSample, tenants: Any = (), assignments: Any = ()) -> tuple[int, str]:
+    inventory = Inventory(
+        devices=tuple(
+            DeviceInfo(index=at, uuid=f"g{at}", vendor="nvidia", model="V100", memory_mib=1000)
+            for at in range(len(devices))
+        )
+    )
+    made = node_status.readable(
+        inventory,
+        sample=Sample(devices=devices),
+        provider="nvml",
+        tenants=tenants,
+        previous=None,
+        now=NOON,
+        assignments=assignments,
+    )
+    return made.gpus, made.free
+
+
+WELL, BROKEN = DeviceSample(), DeviceSample(unhealthy_reason="XID79FellOffTheBus")
+
+
+@pytest.mark.parametrize(
+    ("devices", "shares", "told"),
+    [
+        pytest.param([WELL, WELL], {}, (2, "2"), id="all free"),
+        pytest.param([WELL, WELL], {0: 1000}, (2, "1"), id="a whole one"),
+        pytest.param([WELL, WELL], {0: 500}, (2, "1.5"), id="half of one"),
+        pytest.param([WELL, WELL], {0: 1000, 1: 125}, (2, "0.875"), id="a whole one and an eighth"),
+        pytest.param([WELL, BROKEN], {}, (2, "1"), id="an unhealthy one takes no pod"),
+        pytest.param([WELL, BROKEN], {1: 500}, (2, "1"), id="what is left of an unhealthy one is not free"),
+        pytest.param([], {}, (0, "0"), id="none"),
+    ],
+)
+def test_free_is_what_no_pod_was_promised(devices: Any, shares: dict[int, int], told: tuple[int, str]) -> None:
+    promised = [
+        AllocatedDevice(uuid=f"g{at}", index=at, share_milli=milli, memory_mib=1) for at, milli in shares.items()
+    ]
+    assert free(*devices, tenants=[make_tenant(*promised)] if promised else []) == told
+
+
+def test_turns_promise_a_device_once_and_a_plugins_pod_has_the_whole() -> None:
+    turns = [make_tenant(AllocatedDevice(uuid="g0", index=0, share_milli=1000, memory_mib=1)) for _ in range(3)]
+    assert free(WELL, WELL, tenants=turns) == (2, "1")
+    given = Assignment(uid="u", namespace="red", name="pod", devices=["g1"])
+    assert free(WELL, WELL, assignments=[given]) == (2, "1")
+
+
+def test_what_cannot_be_read_is_not_free() -> None:
+    gone = node_status.unreadable("NVML: driver not loaded", provider="simulated", previous=status(), now=NOON)
+    assert (gone.gpus, gone.free) == (2, "0")
+    assert node_status.unreadable("NVML: driver not loaded", provider="nvml", previous=None, now=NOON).free == ""

@@ -58,6 +58,7 @@ def test_an_object_without_a_report_gets_one() -> None:
         pytest.param(seen(used_mib=150), None, id="memory moved by the threshold of the total"),
         pytest.param(seen(used_mib=151), Why.LOAD, id="memory moved beyond it"),
         pytest.param(seen(foreign_mib=60), Why.LOAD, id="foreign memory appeared"),
+        pytest.param(msgspec.structs.replace(seen(), free="0.5"), Why.LOAD, id="a pod was promised a part"),
         pytest.param(seen(tenants=[use(100)]), None, id="a tenant uses what was told"),
         pytest.param(seen(tenants=[use(105)]), None, id="a tenant grew by the threshold of what was told"),
         pytest.param(seen(tenants=[use(106)]), Why.LOAD, id="a tenant grew beyond it"),
