@@ -62,6 +62,9 @@ COMMANDS: Final[dict[str, Entry]] = {
         "dovetail_cli.observe.command:observe",
         "Why GPU pods of any scheduler wait, and who holds what; installs nothing",
     ),
+    "observe report": Entry(
+        "dovetail_cli.observe.command:report", "Which pods would have started sooner under Dovetail, by a replay"
+    ),
     "console": Entry("dovetail_cli.commands.console:console", "The queue, each job and why it waits, in a browser"),
     "cordon": Entry("dovetail_cli.commands.cordon:cordon", "Take single GPUs out of use, such as node-1:2"),
     "uncordon": Entry("dovetail_cli.commands.cordon:uncordon", "Bring cordoned GPUs back into use"),
@@ -87,7 +90,7 @@ _GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "Jobs": ("gbatch", "gqueue", "gjob", "gcancel", "gstats", "explain", "console", "replay"),
     "Nodes": ("ginfo", "top", "cordon", "uncordon"),
     "Limits": ("quota", "quota plan", "quota set", "quota delete", "limits", "limits set", "limits unset"),
-    "The installation": ("observe", "doctor", "audit", "snapshot", "simulate", "migrate"),
+    "The installation": ("observe", "observe report", "doctor", "audit", "snapshot", "simulate", "migrate"),
     "This machine": ("demo", "gflowd", "sandbox", "config", "completion"),
 }
 # The commands that are programs of their own.

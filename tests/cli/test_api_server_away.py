@@ -27,6 +27,7 @@ LINES = [
     "limits set policy=Pack",
     "limits unset policy",
     "observe",
+    "observe report",
     "audit",
     "snapshot",
     "doctor",

@@ -6,6 +6,7 @@ import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from dovetail.api.builtin import Node, Pod
 from dovetail.api.resources import (
     CLUSTERROLEBINDINGS,
     GPUNODES,
+    JOBS,
     NAMESPACES,
     NODES,
     PODS,
@@ -25,9 +27,9 @@ from dovetail.api.resources import (
     Resource,
 )
 from dovetail.kube.client import Client
-from dovetail.kube.errors import AlreadyExists, KubeError
+from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
 from dovetail_cli.cluster.connection import Cluster as Connected
-from dovetail_cli.observe.look import look
+from dovetail_cli.observe.look import look, report
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.accounts import connection_of
 from tests.cluster.sandboxes import sandbox_with
@@ -107,8 +109,11 @@ async def namespace(client: Client) -> AsyncIterator[str]:
     await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=Manifest)
     await _until(name, lambda: _account_of(client, name))
     yield name
+    for job in (await client.list(JOBS, as_type=Manifest, namespace=name)).items:
+        await client.delete(JOBS, name=job["metadata"]["name"], namespace=name, propagation="Background")
     for pod in (await client.list(PODS, as_type=Pod, namespace=name)).items:
-        await client.delete(PODS, name=pod.metadata.name, namespace=name)
+        with suppress(NotFound):
+            await client.delete(PODS, name=pod.metadata.name, namespace=name)
     await _until(name, lambda: _gone(client, name))
 
 
@@ -120,24 +125,36 @@ async def _gone(client: Client, namespace: str) -> bool:
     return not (await client.list(PODS, as_type=Pod, namespace=namespace)).items
 
 
-async def _until(what: str, holds: Callable[[], Any]) -> None:
-    limit = time.monotonic() + PATIENCE_SECONDS
+async def _until(what: str, holds: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS) -> None:
+    limit = time.monotonic() + seconds
     while not await holds():
-        assert time.monotonic() < limit, f"{what}: not within {PATIENCE_SECONDS} s"
+        assert time.monotonic() < limit, f"{what}: not within {seconds} s"
         await asyncio.sleep(0.1)
 
 
 async def create(client: Client, name: str, *, namespace: str, gpus: int, cpu: int = 1, **spec: Any) -> None:
+    body = {"metadata": {"name": name}, "spec": pod_spec(gpus=gpus, cpu=cpu, **spec)}
+    await client.create(PODS, body=body, as_type=Pod, namespace=namespace)
+
+
+def pod_spec(*, gpus: int, cpu: int, **spec: Any) -> Manifest:
     container = {
         "name": "main",
         "image": "none",
         "resources": {"requests": {"cpu": str(cpu), "memory": "1Gi"}, "limits": {GPU: str(gpus)}},
     }
-    body = {
-        "metadata": {"name": name, "annotations": {"sandbox.dovetail.dev/run-seconds": "3600"}},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0, **spec},
+    return {"containers": [container], "terminationGracePeriodSeconds": 0, **spec}
+
+
+async def run_job(client: Client, name: str, *, namespace: str, gpus: int, cpu: int, seconds: int) -> None:
+    """A Job of one pod, which the sandbox ends after some seconds."""
+    template = {
+        "metadata": {"annotations": {"sandbox.dovetail.dev/run-seconds": str(seconds)}},
+        "spec": pod_spec(gpus=gpus, cpu=cpu, restartPolicy="Never"),
     }
-    await client.create(PODS, body=body, as_type=Pod, namespace=namespace)
+    await client.create(
+        JOBS, body={"metadata": {"name": name}, "spec": {"template": template}}, as_type=Manifest, namespace=namespace
+    )
 
 
 async def settled(client: Client, *, namespace: str) -> list[Pod]:
@@ -243,21 +260,43 @@ async def test_a_quota_that_refuses_pods_is_shown(client: Client, observer: Conn
             },
         },
     }
-    jobs = Resource(group="batch", plural="jobs", kind="Job")
 
     async def is_counted() -> bool:
         listed = (await client.list(RESOURCEQUOTAS, as_type=Manifest, namespace=namespace)).items
         return all(each.get("status", {}).get("hard") for each in listed)
 
     await _until("the quota counts", is_counted)
-    await client.create(jobs, body=job, as_type=Manifest, namespace=namespace)
+    await client.create(JOBS, body=job, as_type=Manifest, namespace=namespace)
 
     async def is_shown() -> bool:
         found = [each for each in (await look(observer)).refused if each.namespace == namespace]
         return [each.owner for each in found] == ["Job/train"]
 
     await _until("the refusal is shown", is_shown)
-    await client.delete(jobs, name="train", namespace=namespace, propagation="Background")
+
+
+@pytest.mark.timeout(300)
+async def test_a_replay_in_kube_schedulers_order_meets_its_starts(
+    client: Client, observer: Connected, namespace: str
+) -> None:
+    """60 pods in 30 s on 32 devices, of which most wait for others to end."""
+    draw = random.Random(7)
+    for at in range(60):
+        gpus, cpu = draw.choice([1, 2, 2, 4, 4, 8]), draw.choice([1, 2, 4])
+        await run_job(client, f"p{at}", namespace=namespace, gpus=gpus, cpu=cpu, seconds=draw.randint(5, 25))
+        await asyncio.sleep(draw.expovariate(2.0))
+
+    async def have_ended() -> bool:
+        pods = (await client.list(PODS, as_type=Pod, namespace=namespace)).items
+        return len(pods) == 60 and all(pod.status.phase == "Succeeded" for pod in pods)
+
+    await _until("all pods end", have_ended, seconds=200)
+    found = await report(observer)
+    items = [each for each in found.items if each.namespace == namespace]
+    assert len(items) == 60
+    waits = [each for each in items if each.waited > found.within_seconds]
+    assert len(waits) >= 10, "without a queue there is nothing to meet"
+    assert found.reproduced >= 0.95
 
 
 async def test_the_release_and_a_look_write_nothing_foreign(

@@ -26,3 +26,23 @@ def observe(
     found = look.take(kubeconfig=kubeconfig, context=context, namespace=namespace)
     render.print_unread(found)
     print(render.render(found, form=form, everything=everything))
+
+
+def report(
+    *,
+    everything: Annotated[bool, option("--all", help="All pods, not only the 20 that gain the most.")] = False,
+    form: Output = "table",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show which pods would have started sooner under Dovetail's queue and engine.
+
+    Replays the pods that the cluster still has, first in the order of their own scheduler: the forecast is worth as
+    much as that replay meets their starts. Reads nodes and pods, and writes nothing.
+    """
+    from dovetail_cli.observe import look, render_report
+    from dovetail_cli.ui import output
+
+    output.check_format(form)
+    found = look.forecast_of(kubeconfig=kubeconfig, context=context)
+    print(render_report.render(found, form=form, everything=everything))

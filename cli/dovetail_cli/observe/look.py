@@ -1,6 +1,6 @@
 """A look at the cluster that the options of a command name."""
 
-from dovetail.answers.observe import Observation
+from dovetail.answers.observe import Forecast, Observation
 from dovetail.kube.queries.observed import read_observed
 from dovetail.query.explain.observe.observation import observation
 from dovetail_cli.cluster.connection import Cluster, work
@@ -25,3 +25,28 @@ async def look(cluster: Cluster) -> Observation:
             "examples/observe.yaml has the ClusterRole that a look needs"
         )
     return observation(seen, now=utc_now())
+
+
+def forecast_of(*, kubeconfig: str | None, context: str | None) -> Forecast:
+    """What would have started sooner. Raises `CommandError` without pods to replay, or a right."""
+    return work(report, kubeconfig=kubeconfig, context=context)
+
+
+async def report(cluster: Cluster) -> Forecast:
+    """Replay the pods of a cluster. Raises `CommandError`."""
+    # NumPy and the engine, which a look does not need.
+    from dovetail.simulator.observed_replay import forecast
+
+    with patiently() as say:
+        say("Reading nodes and pods …")
+        seen = await read_observed(cluster.client, namespace=cluster.namespace)
+        if seen.nodes is None or not seen.everywhere:
+            lacks = "nodes" if seen.nodes is None else "pods of all namespaces"
+            raise CommandError(
+                f"you may not list {lacks}: examples/observe.yaml has the ClusterRole that a report needs"
+            )
+        say(f"Replaying {len(seen.pods):,} pods …")
+        found = forecast(seen.nodes, pods=seen.pods, now=utc_now())
+    if found is None:
+        raise CommandError("this cluster has no pod with GPUs of a device plugin, so there is nothing to replay")
+    return found

@@ -59,6 +59,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
     "cordon": ("dovetail cordon node-1:2", "dovetail cordon node-1:0-3 node-2:all"),
     "uncordon": ("dovetail uncordon node-1:2", "dovetail uncordon --mended node-1:2"),
     "observe": ("dovetail observe", "dovetail observe --context prod --all", "dovetail observe -o json"),
+    "observe report": ("dovetail observe report", "dovetail observe report -o json"),
     "doctor": ("dovetail doctor", "dovetail doctor node-1", "dovetail doctor --host"),
     "audit": ("dovetail audit", "dovetail audit -o json"),
     "snapshot": ("dovetail snapshot -f cluster.json", "dovetail snapshot --anonymous -o yaml"),

@@ -177,3 +177,55 @@ class Observation(Row, frozen=True, kw_only=True):
     idle: list[IdleHolder]
     unread: list[Unread]
     notes: list[str]
+
+
+class ForecastPod(Row, frozen=True, kw_only=True):
+    """A pod's waits in seconds: its own, up to now if it still waits, and those of the two replays.
+
+    `started` says whether it has a node. A replayed wait is null if the pod does not start in that replay.
+    """
+
+    namespace: str
+    name: str
+    owner: str
+    devices: int
+    resource: str
+    created: str
+    started: bool
+    waited: float
+    replayed: float | None
+    under_dovetail: float | None
+
+
+class ReplaySums(Row, frozen=True, kw_only=True):
+    """The waits of a run in seconds, over the pods of the report, and its idle devices.
+
+    `idleDeviceHours` sums up devices that are free while a pod waits.
+    """
+
+    started: int
+    mean_wait: float
+    idle_device_hours: float
+
+
+class Forecast(Row, frozen=True, kw_only=True):
+    """What would have started sooner under Dovetail's queue and engine, by a replay of the cluster's pods.
+
+    First the pods are replayed in the order and on the nodes of their own scheduler: `reproduced` is the part of the
+    pods whose start this meets within `withinSeconds`. The forecast is worth as much as that; `trusted` says whether
+    it is enough. `sooner` and `later` count pods that start by more than `withinSeconds` sooner or later under Dovetail
+    than in that replay.
+    """
+
+    as_of: str
+    since: str
+    within_seconds: float
+    reproduced: float
+    trusted: bool
+    own_order: ReplaySums
+    dovetail: ReplaySums
+    observed_mean_wait: float
+    sooner: int
+    later: int
+    items: list[ForecastPod]
+    notes: list[str]

@@ -19,6 +19,7 @@ class PlacedSpec(PodSpec, frozen=True, kw_only=True):
     tolerations: list[dict[str, Any]] = []
     affinity: dict[str, Any] = {}
     topology_spread_constraints: list[dict[str, Any]] = []
+    active_deadline_seconds: int | None = None
 
     @property
     def constraints(self) -> Mapping[str, Any]:
