@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from dovetail_agent.agent import Agent
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample
+from dovetail_agent.pod_metrics import pod_metrics
 from dovetail_agent.report.collect import Look
 from dovetail_agent.report.node_status import foreign_mib
 from dovetail_agent.tenants import promised_mib, promised_milli
@@ -52,6 +53,7 @@ class AgentCollector(Collector):
         """Yield all metrics; prometheus_client calls it."""
         yield from self._devices()
         yield from self._kinds()
+        yield from pod_metrics(self._agent.looks)
         yield from self._agent_itself()
         yield from self._agent.beside.metrics()
 

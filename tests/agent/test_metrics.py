@@ -12,6 +12,7 @@ from dovetail_agent.devices.model import DeviceSample
 from dovetail_agent.devices.simulated.provider import SimulatedProvider, compute_level, memory_level
 from dovetail_agent.main import rules_of
 from dovetail_agent.metrics import AgentCollector
+from dovetail_agent.pod_metrics import MOST
 from dovetail_agent.report import node_status
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 
@@ -125,3 +126,66 @@ def test_the_rules_are_the_configuration_s() -> None:
     assert isinstance(rules, Rules)
     assert (rules.look_every.total_seconds(), rules.pace.heartbeat.total_seconds()) == (7, 70)
     assert (rules.pace.threshold, rules.turns_per_device) == (0.1, 4)
+
+
+POD_LABELS = {"namespace": "ml", "pod": "a-0", "job": "a", "node": "v100-0", "index": "0", "uuid": UUID}
+
+
+def pod_value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(f"dovetail_pod_gpu_{name}", {**POD_LABELS, **labels})
+
+
+def test_a_pod_that_has_its_device_alone_has_the_device_s_figures() -> None:
+    agent = make_agent()
+    agent._looks["v100-0"] = look(make_tenant(allocated(0, share_milli=500, memory_mib=1000)))
+    registry = registry_of(agent)
+    assert (pod_value(registry, "promised_share_ratio"), pod_value(registry, "promised_memory_bytes")) == (
+        0.5,
+        1000 * 2**20,
+    )
+    assert pod_value(registry, "memory_used_bytes") == int(1000 * memory_level("ml/a")) * 2**20
+    assert pod_value(registry, "utilization_ratio") == registry.get_sample_value(
+        "dovetail_device_utilization_ratio", LABELS
+    )
+    assert pod_value(registry, "power_watts") == registry.get_sample_value("dovetail_device_power_watts", LABELS)
+
+
+def test_what_the_driver_cannot_attribute_to_one_of_several_pods_is_absent_and_not_zero() -> None:
+    agent = make_agent()
+    one = make_tenant(allocated(0, share_milli=500, memory_mib=1000))
+    two = with_fields(one, uid="u2", name="b-0")
+    agent._looks["v100-0"] = look(one, two)
+    registry = registry_of(agent)
+    for pod in ("a-0", "b-0"):
+        assert pod_value(registry, "promised_share_ratio", pod=pod) == 0.5
+        assert pod_value(registry, "memory_used_bytes", pod=pod) is not None
+        assert pod_value(registry, "utilization_ratio", pod=pod) is None
+        assert pod_value(registry, "power_watts", pod=pod) is None
+
+
+def test_memory_of_pods_that_cannot_be_told_apart_is_absent() -> None:
+    agent = make_agent()
+    found = look(make_tenant(allocated(0, share_milli=500, memory_mib=1000)))
+    assert found.sample is not None
+    devices = tuple(replace(each, used_by_tenant_mib=None) for each in found.sample.devices)
+    agent._looks["v100-0"] = replace(found, sample=replace(found.sample, devices=devices))
+    assert pod_value(registry_of(agent), "memory_used_bytes") is None
+
+
+def test_a_throttled_device_names_the_pod_that_has_it_alone() -> None:
+    agent = make_agent()
+    found = look(make_tenant(allocated(0, share_milli=500, memory_mib=1000)))
+    assert found.sample is not None
+    devices = tuple(replace(each, throttled_by=("temperature",)) for each in found.sample.devices)
+    agent._looks["v100-0"] = replace(found, sample=replace(found.sample, devices=devices))
+    assert pod_value(registry_of(agent), "throttled", reason="temperature") == 1
+
+
+def test_the_number_of_series_is_bounded_and_what_is_left_out_is_counted() -> None:
+    agent = make_agent()
+    one = make_tenant(allocated(0, share_milli=1, memory_mib=1))
+    agent._looks["v100-0"] = look(*(with_fields(one, uid=f"u{at}", name=f"p{at}") for at in range(MOST + 3)))
+    registry = registry_of(agent)
+    (shares,) = [family for family in registry.collect() if family.name == "dovetail_pod_gpu_promised_share_ratio"]
+    assert len(shares.samples) == MOST
+    assert registry.get_sample_value("dovetail_pod_gpu_left_out") == 3
