@@ -19,7 +19,7 @@ _LABELS: Final = ("namespace", "pod", "job", "node", "index", "uuid")
 _GAUGES: Final = {
     "promised_share_ratio": "Share of the device's compute that the pod was promised.",
     "promised_memory_bytes": "Memory of the device that the pod was promised.",
-    "memory_used_bytes": "Memory of the device that the pod's processes use, where they can be told apart.",
+    "memory_used_bytes": "Memory of the device that the pod's processes use, where the agent can attribute them.",
     "utilization_ratio": "Utilization of the device, from 0 to 1, where the pod has it alone.",
     "power_watts": "Power draw of the device, where the pod has it alone.",
 }
