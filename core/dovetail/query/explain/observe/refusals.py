@@ -32,12 +32,14 @@ class Refusal:
     reason  one word, such as Taint or CPU
     text    in words that all nodes of one cause share, after "N nodes:"
     change  what alone would remove it, after "It would start with"; empty for nothing
+    lacks   how much is missing there; 0 where that is no amount
     """
 
     kind: Kind
     reason: str
     text: str
     change: str
+    lacks: int = 0
 
 
 def offers(book: NodeBook, *, demand: Demand) -> bool:
@@ -92,7 +94,7 @@ def _devices(book: NodeBook, *, demand: Demand) -> Iterator[Refusal]:
         elif asked > room.free:
             text = f"fewer than {amount(resource, value=asked)} free"
             yield Refusal(
-                kind="Devices", reason="Devices", text=text,
+                kind="Devices", reason="Devices", text=text, lacks=asked - room.free,
                 change=f"{amount(resource, value=asked - room.free)} more on {book.name}{_held_by(book)}",
             )  # fmt: skip
 
@@ -148,7 +150,7 @@ def _of_host(book: NodeBook, *, reason: str, asked: str, room: Room, need: int) 
     if need > room.total:
         return Refusal(kind="TooLarge", reason=reason, text=f"less than {asked} in all", change="")
     change = f"{asked} free on {book.name}, which has the devices"
-    return Refusal(kind="Host", reason=reason, text=f"less than {asked} free", change=change)
+    return Refusal(kind="Host", reason=reason, text=f"less than {asked} free", change=change, lacks=need - room.free)
 
 
 def _held_by(book: NodeBook) -> str:

@@ -164,12 +164,13 @@ def _causes(verdict: _Verdict) -> list[WaitCause]:
 
 
 def _changes(verdict: _Verdict) -> list[str]:
-    """What alone would give the pod a node: the one refusal of a node that has no other."""
+    """What alone would give the pod a node, for each reason on the node that lacks the least."""
     alone = [found[0] for _, found in verdict.refusing if len(found) == 1 and found[0].change]
-    by_kind: dict[str, list[str]] = {}
+    least: dict[str, Refusal] = {}
     for each in alone:
-        by_kind.setdefault(each.reason, []).append(each.change)
-    return [change for changes in by_kind.values() for change in dict.fromkeys(changes[:1])]
+        if each.reason not in least or each.lacks < least[each.reason].lacks:
+            least[each.reason] = each
+    return [each.change for each in least.values()]
 
 
 def _scheduler_says(pod: PlacedPod) -> str:

@@ -192,6 +192,12 @@ def test_a_pod_with_two_obstacles_on_a_node_gets_no_change_that_would_not_help()
     assert why(make_pod(gpus=1), nodes=[node], pods=[make_pod("a", on="n1")]).changes == []
 
 
+def test_the_change_names_the_node_that_lacks_the_least() -> None:
+    nodes = [make_node("n1", gpus=4), make_node("n2", gpus=4)]
+    held = [make_pod("a", gpus=4, on="n1"), make_pod("b", gpus=1, on="n2")]
+    assert why(make_pod(gpus=4), nodes=nodes, pods=held).changes == ["1 nvidia.com/gpu more on n2, held by vision/b"]
+
+
 def test_the_words_of_the_scheduler_are_passed_on_with_the_answer() -> None:
     says = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
     found = why(make_pod(gpus=2, says=says, job="train"), nodes=[make_node("n1", gpus=1)])
