@@ -16,7 +16,7 @@ from tests.chart.generated import BEGIN, CHART, END, IMAGES, config_schema, tabl
 ROOT = CHART.parents[1]
 WORKLOADS = ("Deployment", "DaemonSet")
 # Those with an image of ours.
-DEPLOYABLES = ("operator", "extender", "agent", "webhook", "certificates")
+DEPLOYABLES = ("operator", "extender", "agent", "webhook", "certificates", "gateway")
 # Every template is rendered by the one or the other.
 EVERYTHING = {"monitoring__podMonitor__enabled": True, "monitoring__dashboard__enabled": True}
 
@@ -369,7 +369,7 @@ def test_every_account_in_a_binding_exists(chart: list[dict[str, Any]]) -> None:
         for subject in each["subjects"]
         if subject["kind"] == "ServiceAccount"
     }
-    programs = ("operator", "scheduler", "extender", "agent", "certificates", "trust", "cleanup", "test")
+    programs = ("operator", "scheduler", "extender", "agent", "certificates", "gateway", "trust", "cleanup", "test")
     assert bound == {f"dovetail-{name}" for name in programs}
     # The webhook asks the API server nothing.
     assert accounts == {*bound, "dovetail-webhook"}
@@ -513,7 +513,7 @@ def test_classes_that_pods_refer_to_carry_the_contract_s_names(chart: list[dict[
 def test_a_pod_monitor_selects_the_pods_of_each_component(chart: list[dict[str, Any]]) -> None:
     labels = [each["spec"]["template"]["metadata"]["labels"] for each in of_kind(chart, *WORKLOADS)]
     monitors = of_kind(chart, "PodMonitor")
-    assert len(monitors) == 5
+    assert len(monitors) == 6
     for monitor in monitors:
         wanted = monitor["spec"]["selector"]["matchLabels"].items()
         assert len([each for each in labels if wanted <= each.items()]) == 1

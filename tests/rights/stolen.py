@@ -306,7 +306,7 @@ TABLE: Final = (
     ),
     Stolen(
         account="dovetail-gateway",
-        exists="with `gateway.enabled`",
+        exists="with `gateway.enabled`, the default",
         can=(
             Can(
                 says="read all pods with their environment, GPUJobs, Jobs, RoleBindings, nodes and quotas",

@@ -657,3 +657,8 @@ Sign in with a token, such as that of `kubectl create token ACCOUNT`.
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* The host name of the gateway's public URL; empty without one. */}}
+{{- define "dovetail.gatewayHost" -}}
+{{- with .Values.gateway.publicURL }}{{ (urlParse .).hostname }}{{ end -}}
+{{- end }}
