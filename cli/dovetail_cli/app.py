@@ -65,6 +65,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "observe report": Entry(
         "dovetail_cli.observe.command:report", "Which pods would have started sooner under Dovetail, by a replay"
     ),
+    "move": Entry("dovetail_cli.commands.move:app", "Which running jobs to restart elsewhere so that a job starts"),
     "console": Entry("dovetail_cli.commands.console:console", "The queue, each job and why it waits, in a browser"),
     "cordon": Entry("dovetail_cli.commands.cordon:cordon", "Take single GPUs out of use, such as node-1:2"),
     "uncordon": Entry("dovetail_cli.commands.cordon:uncordon", "Bring cordoned GPUs back into use"),
@@ -87,7 +88,7 @@ COMMANDS: Final[dict[str, Entry]] = {
 }
 # The commands in the order and under the titles of `dovetail --help`.
 _GROUPS: Final[Mapping[str, Sequence[str]]] = {
-    "Jobs": ("gbatch", "gqueue", "gjob", "gcancel", "gstats", "explain", "console", "replay"),
+    "Jobs": ("gbatch", "gqueue", "gjob", "gcancel", "gstats", "explain", "move", "console", "replay"),
     "Nodes": ("ginfo", "top", "cordon", "uncordon"),
     "Limits": ("quota", "quota plan", "quota set", "quota delete", "limits", "limits set", "limits unset"),
     "The installation": ("observe", "observe report", "doctor", "audit", "snapshot", "simulate", "migrate"),

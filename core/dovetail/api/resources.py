@@ -46,6 +46,7 @@ JOBS: Final = Resource(group="batch", plural="jobs", kind="Job")
 LEASES: Final = Resource(group="coordination.k8s.io", plural="leases", kind="Lease")
 CSISTORAGECAPACITIES: Final = Resource(group="storage.k8s.io", plural="csistoragecapacities", kind="CSIStorageCapacity")
 RESOURCEQUOTAS: Final = Resource(plural="resourcequotas", kind="ResourceQuota")
+PODDISRUPTIONBUDGETS: Final = Resource(group="policy", plural="poddisruptionbudgets", kind="PodDisruptionBudget")
 PRIORITYCLASSES: Final = Resource(
     group="scheduling.k8s.io", plural="priorityclasses", kind="PriorityClass", namespaced=False
 )

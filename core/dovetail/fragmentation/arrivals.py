@@ -196,6 +196,11 @@ class Online:
         return self._learned.mix
 
     @property
+    def policy(self) -> Policy:
+        """The policy on the current mix: its `choose` counts no arrival."""
+        return self._policy
+
+    @property
     def arrivals(self) -> int:
         """The number of pods that have arrived."""
         return self._learned.learner.arrivals

@@ -57,6 +57,11 @@ class PH:
         self._terms = PHAppraisal(columns, mix=mix, settings=settings)
         self._known: Kept[_Known] = Kept()
 
+    @property
+    def terms(self) -> PHAppraisal:
+        """The terms of the scores."""
+        return self._terms
+
     def choose(self, shape: Shape) -> Choice | None:
         """The best place for a pod that arrives now, or None when it fits nowhere."""
         score, device = self.scores(shape)

@@ -1,0 +1,60 @@
+"""A plan of moves: who restarts elsewhere, what starts then, what that costs. Types only."""
+
+from dovetail.answers import Row
+from dovetail.answers.jobs import JobReference
+
+
+class PlacedWorker(Row, frozen=True, kw_only=True):
+    """A worker's node, and the indexes of its devices there.
+
+    Those of a plan may change: the extender chooses the devices of a node when it binds the pod.
+    """
+
+    node: str
+    indexes: list[int]
+
+
+class MoveRow(Row, frozen=True, kw_only=True):
+    """A running job that restarts elsewhere.
+
+    `lostDeviceSeconds` is what it loses at most, over all its devices: what it did since it last saved its work, and
+    the restart. `savesEverySeconds` is null where the job does not say so: then all its work counts as lost. It is
+    away for at most `awaySeconds`.
+    """
+
+    job: JobReference
+    before: list[PlacedWorker]
+    after: list[PlacedWorker]
+    saves_every_seconds: int | None
+    lost_device_seconds: float
+    away_seconds: float
+
+
+class MovesAnswer(Row, frozen=True, kw_only=True):
+    """Whether moves start a waiting job, and which.
+
+    - `summary`: the answer in one sentence
+    - `holds`: whether there is a plan, proven for the cluster as it was read
+    - `moves`: the jobs that move; empty without a plan
+    - `workers`: where the job starts, worker by worker
+    - `startsInSeconds`: when it starts by the plan; null without one
+    - `otherwiseSeconds`: its estimated start without moves; null where none is known
+    - `lostDeviceSeconds`, `gainedDeviceSeconds`: what the moves lose, and what the job uses before it would start
+      otherwise
+    - `compared`: how many other waiting jobs start no later than without the moves
+    - `movable`: how many running jobs may move
+    - `notes`: what the answer does not count
+    """
+
+    job: JobReference
+    summary: str
+    holds: bool
+    moves: list[MoveRow]
+    workers: list[PlacedWorker]
+    starts_in_seconds: float | None
+    otherwise_seconds: float | None
+    lost_device_seconds: float
+    gained_device_seconds: float
+    compared: int
+    movable: int
+    notes: list[str]

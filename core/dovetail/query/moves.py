@@ -1,0 +1,171 @@
+"""Moves for a waiting job, computed from the cluster's objects: which running jobs may move, and the plan. Pure."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+from dovetail.answers.jobs import job_reference
+from dovetail.answers.moves import MoveRow, MovesAnswer, PlacedWorker
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import GPUJob
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.engine.model.claims import Claim
+from dovetail.formats.durations import human
+from dovetail.formats.timestamps import moment
+from dovetail.jobs.batch_job import is_external, is_guests, is_on_the_way, workers_without_node
+from dovetail.moves.plan import Movable, MovePlan, NoPlan, Rules
+from dovetail.moves.proof import Queue, plan_moves
+from dovetail.pods.disruption_budgets import PodDisruptionBudget, covered_pods, disruptions_allowed
+from dovetail.query.checkpoints import checkpoint
+from dovetail.query.queue_view import QueueView, queue_view
+from dovetail.queue.inputs.leaving_pods import pods_of_batch_jobs
+from dovetail.queue.limits.quota_reservations import windows_of
+
+_BUDGETS_UNREAD: Final = (
+    "PodDisruptionBudgets may not be read, so the plan may need one more pod of one to end than it allows"
+)
+
+
+def moves_for(
+    job: GPUJob, *, objects: ClusterObjects, budgets: Sequence[PodDisruptionBudget] | None, now: datetime
+) -> MovesAnswer:
+    """The moves that start a waiting job now, or why there are none.
+
+    `budgets` are the PodDisruptionBudgets of all namespaces; None where they may not be read.
+    """
+    queue = queue_view(objects, now=now)
+    wanted = next((each for each in queue.waiting if each.key == job.metadata.uid), None)
+    movable = list(_movable(objects, queue=queue, budgets=budgets or ()))
+    found: MovePlan | NoPlan
+    if wanted is None:
+        found = NoPlan(reason=_not_waiting(job))
+    else:
+        grace = objects.settings.preemption.grace
+        rules = Rules(grace_seconds=grace, disruptions_allowed=disruptions_allowed(budgets or ()))
+        found = plan_moves(wanted, queue=_queue_of(queue), movable=movable, rules=rules, pause=checkpoint)
+    notes = [_BUDGETS_UNREAD] if budgets is None else []
+    jobs = {each.metadata.uid: each for each in objects.jobs}
+    if isinstance(found, NoPlan):
+        return _no_answer(job, found=found, movable=len(movable), notes=notes)
+    return MovesAnswer(
+        job=job_reference(job),
+        summary=_summary(job, plan=found),
+        holds=True,
+        moves=[
+            MoveRow(
+                job=job_reference(jobs[each.job.key]),
+                before=_workers(each.before),
+                after=_workers(each.after),
+                saves_every_seconds=jobs[each.job.key].spec.checkpoint_interval_seconds,
+                lost_device_seconds=each.lost_device_seconds,
+                away_seconds=each.away_seconds,
+            )
+            for each in found.moves
+        ],
+        workers=_workers(found.claims),
+        starts_in_seconds=found.in_seconds,
+        otherwise_seconds=found.otherwise_seconds,
+        lost_device_seconds=found.lost_device_seconds,
+        gained_device_seconds=found.gained_device_seconds,
+        compared=found.compared,
+        movable=len(movable),
+        notes=notes,
+    )
+
+
+def _queue_of(view: QueueView) -> Queue:
+    """The queue's view as the proof reads it."""
+    ledger = view.view.ledger
+    return Queue(
+        ledger=ledger,
+        sites=view.sites,
+        waiting=view.waiting,
+        leaving=view.expected,
+        windows=windows_of(
+            view.quotas, counted=view.counted, view=view.view, ledger=ledger, leaving=view.expected, now=view.now
+        ),
+        gate=lambda: view.gate(None),
+    )
+
+
+def _movable(objects: ClusterObjects, *, queue: QueueView, budgets: Sequence[PodDisruptionBudget]) -> Iterator[Movable]:
+    """The running jobs that may restart elsewhere: those that may be preempted, with all their workers on nodes."""
+    pods_of, allowed = pods_of_batch_jobs(objects.pods), disruptions_allowed(budgets)
+    least_seconds = objects.settings.preemption.min_run
+    for job in objects.jobs:
+        checkpoint()
+        child = queue.batch_jobs.get(job.metadata.uid)
+        pods: Sequence[Pod] = () if child is None else pods_of.get(child.metadata.uid, ())
+        start = job.status.start_time
+        if child is None or start is None or not is_on_the_way(job, child=child) or not _may_move(job):
+            continue
+        ran = (queue.now - moment(start)).total_seconds()
+        bound = [pod for pod in pods if pod.spec.node_name and not pod.metadata.deletion_timestamp]
+        if ran < least_seconds or len(bound) != job.spec.workers or workers_without_node(job, child=child, pods=pods):
+            continue
+        covered = covered_pods(bound, budgets=budgets)
+        candidate = queue.candidate(job, child=child, workers=job.spec.workers)
+        if candidate is None or any(count > allowed[budget] for budget, count in covered.items()):
+            continue
+        saved = job.spec.checkpoint_interval_seconds
+        yield Movable(
+            job=candidate,
+            claims=tuple(pod.metadata.uid for pod in bound),
+            run_seconds=ran,
+            saved_every_seconds=float("inf") if saved is None else float(saved),
+            covered_pods=covered,
+        )
+
+
+def _may_move(job: GPUJob) -> bool:
+    """Whether its owner lets it be ended for others, and the queue alone decides where it runs."""
+    spec, made = job.spec, job.status.preemption
+    return (
+        spec.preemptible
+        and not spec.suspend
+        and not is_external(job)
+        and not is_guests(job)
+        and spec.reservation is None
+        and (made is None or made.at is None)
+    )
+
+
+def _not_waiting(job: GPUJob) -> str:
+    return f"it does not wait for room (phase {job.status.phase or 'not known yet'})"
+
+
+def _no_answer(job: GPUJob, *, found: NoPlan, movable: int, notes: list[str]) -> MovesAnswer:
+    return MovesAnswer(
+        job=job_reference(job),
+        summary=f"No moves for {_name(job)}: {found.reason}",
+        holds=False,
+        moves=[],
+        workers=[],
+        starts_in_seconds=None,
+        otherwise_seconds=None,
+        lost_device_seconds=0.0,
+        gained_device_seconds=0.0,
+        compared=0,
+        movable=movable,
+        notes=notes,
+    )
+
+
+def _summary(job: GPUJob, *, plan: MovePlan) -> str:
+    count = len(plan.moves)
+    jobs = f"{count} running job{'s' if count != 1 else ''}"
+    otherwise = "" if plan.otherwise_seconds is None else f" instead of {human(plan.otherwise_seconds)}"
+    return (
+        f"{_name(job)} starts within {human(plan.in_seconds)}{otherwise} if {jobs} restart{'s' * (count == 1)} "
+        f"elsewhere: {plan.lost_device_seconds / 3600:.2f} GPU hours are lost, and "
+        f"{plan.gained_device_seconds / 3600:.2f} are used earlier"
+    )
+
+
+def _name(job: GPUJob) -> str:
+    number = "" if job.status.number is None else f" {job.status.number}"
+    return f"job{number} ({job.metadata.name})"
+
+
+def _workers(claims: Sequence[Claim]) -> list[PlacedWorker]:
+    return [PlacedWorker(node=claim.node, indexes=[device.index for device in claim.devices]) for claim in claims]

@@ -1,0 +1,97 @@
+"""`dovetail move plan`: the text for people, and the exit code."""
+
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from dovetail.answers.jobs import JobReference
+from dovetail.answers.moves import MoveRow, MovesAnswer, PlacedWorker
+from dovetail_cli import app
+from dovetail_cli.nodes import move_plan
+from dovetail_cli.nodes.move_plan import text
+
+FOUND = MovesAnswer(
+    job=JobReference(namespace="team", name="big", number=4),
+    summary="job 4 (big) starts within 60s if 1 running job restarts elsewhere: 0.18 GPU hours are lost, and 8.00 are "
+    "used earlier",
+    holds=True,
+    moves=[
+        MoveRow(
+            job=JobReference(namespace="other", name="x", number=1),
+            before=[PlacedWorker(node="a", indexes=[2])],
+            after=[PlacedWorker(node="b", indexes=[0])],
+            saves_every_seconds=600,
+            lost_device_seconds=660.0,
+            away_seconds=90.0,
+        )
+    ],
+    workers=[PlacedWorker(node="a", indexes=[0, 1, 2, 3]), PlacedWorker(node="c", indexes=[])],
+    starts_in_seconds=60.0,
+    otherwise_seconds=None,
+    lost_device_seconds=660.0,
+    gained_device_seconds=28800.0,
+    compared=0,
+    movable=3,
+    notes=[],
+)
+NONE = msgspec.structs.replace(
+    FOUND, summary="No moves for job 4 (big): it starts without moves", holds=False, moves=[], workers=[], movable=1
+)
+
+
+def test_a_plan_is_a_sentence_its_moves_and_its_proof() -> None:
+    assert text(FOUND).splitlines() == [
+        "job 4 (big) starts within 60s if 1 running job restarts elsewhere: 0.18 GPU hours are lost, and 8.00 are used "
+        "earlier.",
+        "",
+        "NAMESPACE  JOB  FROM  TO   LOSES       AWAY",
+        "other      x    a:2   b:0  0.18 GPU h  90s",
+        "",
+        "big starts on a:0,1,2,3 c.",
+        "",
+        "No other job waits. Nothing was changed.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("compared", "says"),
+    [
+        (1, "1 other waiting job starts no later than without the moves. Nothing was changed."),
+        (2, "2 other waiting jobs start no later than without the moves. Nothing was changed."),
+    ],
+)
+def test_the_proof_counts_the_other_jobs(compared: int, says: str) -> None:
+    assert text(msgspec.structs.replace(FOUND, compared=compared)).endswith(says)
+
+
+def test_without_a_plan_it_says_how_many_may_move_and_what_it_does_not_count() -> None:
+    shown = text(msgspec.structs.replace(NONE, notes=["PodDisruptionBudgets may not be read"]))
+    assert shown.splitlines() == [
+        "No moves for job 4 (big): it starts without moves.",
+        "",
+        "1 running job may move: those that may be preempted, have run long enough, and have all their workers on "
+        "nodes.",
+        "",
+        "PodDisruptionBudgets may not be read.",
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    holds: bool
+    code: int
+
+
+@pytest.mark.parametrize("shown", [Shown(holds=True, code=0), Shown(holds=False, code=1)], ids=str)
+def test_the_exit_code_says_whether_there_is_a_plan(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(move_plan, "show", lambda _word, **_options: ("the plan", shown.holds))
+    assert app.main(["move", "plan", "4"]) == shown.code
+    assert capsys.readouterr().out == "the plan\n"
+
+
+def test_a_list_is_not_a_form_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["move", "plan", "4", "-o", "csv"]) == 2
+    assert '-o "csv": unknown format, allowed are table, json, yaml' in capsys.readouterr().err

@@ -1,0 +1,272 @@
+"""Plans of moves: who restarts where so that a waiting job starts, and whom nothing may cost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.score.fit_cache import FitCache
+from dovetail.moves.plan import Movable, MovePlan, NoPlan, Rules
+from dovetail.moves.proof import Queue, plan_moves
+from dovetail.moves.residents import RESTART_SECONDS
+from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
+from dovetail.queue.model.candidates import Candidate, Leaving, Room, find_room
+from dovetail.queue.model.gate import Gate, Open, Refused
+from tests.core.engine.builders import make_ledger
+from tests.core.queue.backfill.test_backfill import make_job
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """A job that runs on a node: since when, how often it saves its work, and whether it may move."""
+
+    job: Candidate
+    node: str
+    ran: float = 1000.0
+    saves: float = float("inf")
+    moves: bool = True
+    ends: float | None = None
+    budget: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A queue, and the running jobs that may move."""
+
+    queue: Queue
+    movable: Sequence[Movable]
+
+    def plan(self, job: Candidate, *, rules: Rules | None = None) -> MovePlan | NoPlan:
+        return plan_moves(job, queue=self.queue, movable=self.movable, rules=rules)
+
+
+def scene(
+    *runs: Runs, waiting: Sequence[Candidate] = (), nodes: dict[str, int] | None = None, **facts: object
+) -> Scene:
+    ledger = make_ledger(**({"a": 4, "b": 4} if nodes is None else nodes))
+    movable, leaving = [], []
+    for each in runs:
+        claims = start(each.job, node=each.node, ledger=ledger)
+        if each.ends is not None:
+            leaving += [Leaving(at_seconds=each.ends, key=key, job=each.job.key) for key in claims]
+        if each.moves:
+            covered = {each.budget: len(claims)} if each.budget else {}
+            movable.append(
+                Movable(
+                    job=each.job,
+                    claims=claims,
+                    run_seconds=each.ran,
+                    saved_every_seconds=each.saves,
+                    covered_pods=covered,
+                )
+            )
+    queue = Queue(ledger=ledger, waiting=waiting, leaving=leaving, **facts)  # type: ignore[arg-type]
+    return Scene(queue=queue, movable=movable)
+
+
+def start(job: Candidate, *, node: str, ledger: Ledger) -> tuple[str, ...]:
+    """The job runs on this node, under the UIDs of its pods."""
+    found = find_room(replace(job, site="one"), ledger=ledger, fit_cache=FitCache(ledger), sites={"one": [node]})
+    assert isinstance(found, Room), job
+    claims = [replace(claim, key=f"pod-{job.key}-{at}") for at, claim in enumerate(found.claims)]
+    ledger.commit_all(claims)
+    return tuple(claim.key for claim in claims)
+
+
+def moves(plan: MovePlan | NoPlan) -> dict[str, str]:
+    """Where each job that moves goes: the nodes of its workers."""
+    assert isinstance(plan, MovePlan), plan
+    return {each.job.key.removeprefix("uid-"): " ".join(claim.node for claim in each.after) for each in plan.moves}
+
+
+BIG = make_job("big", "4")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    says: str
+    runs: tuple[Runs, ...]
+    moves: dict[str, str]
+    wants: Candidate = BIG
+    nodes: dict[str, int] = field(default_factory=lambda: {"a": 4, "b": 4})
+
+
+CASES = (
+    Case(
+        says="one job leaves a node that another job needs whole",
+        runs=(Runs(job=make_job("x", "1"), node="a"), Runs(job=make_job("y", "3"), node="b")),
+        moves={"x": "b"},
+    ),
+    Case(
+        says="the job that loses least moves",
+        runs=(
+            Runs(job=make_job("x", "2"), node="a", ran=HOUR),
+            Runs(job=make_job("y", "2"), node="b", ran=HOUR, saves=600.0),
+        ),
+        moves={"y": "a"},
+    ),
+    Case(
+        says="two small ones move where no single one suffices",
+        runs=(
+            Runs(job=make_job("x", "1"), node="a"),
+            Runs(job=make_job("y", "1"), node="a"),
+            Runs(job=make_job("z", "2"), node="b", moves=False),
+        ),
+        moves={"x": "b", "y": "b"},
+    ),
+    Case(
+        says="a share moves to a device that another one has opened",
+        runs=(
+            Runs(job=make_job("x", "0.3"), node="a"),
+            Runs(job=make_job("y", "0.5"), node="b"),
+            Runs(job=make_job("z", "3"), node="a", moves=False),
+        ),
+        wants=make_job("big", "1"),
+        nodes={"a": 4, "b": 1},
+        moves={"x": "b"},
+    ),
+    Case(
+        says="a gang moves as a whole",
+        runs=(
+            Runs(job=replace(make_job("x", "1"), workers=2), node="a"),
+            Runs(job=make_job("y", "2"), node="b", moves=False),
+        ),
+        moves={"x": "b b"},
+    ),
+    Case(
+        says="a gang starts where two nodes are emptied for it",
+        runs=(
+            Runs(job=make_job("x", "1"), node="a"),
+            Runs(job=make_job("y", "1"), node="b"),
+        ),
+        wants=replace(make_job("big", "4"), workers=2),
+        nodes={"a": 4, "b": 4, "c": 2},
+        moves={"x": "c", "y": "c"},
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.says)
+def test_the_plan_is_the_cheapest_one_that_holds(case: Case) -> None:
+    found = scene(*case.runs, waiting=[case.wants], nodes=case.nodes).plan(case.wants)
+    assert moves(found) == case.moves
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused_:
+    says: str
+    runs: tuple[Runs, ...]
+    reason: str
+    wants: Candidate = BIG
+    others: tuple[Candidate, ...] = ()
+    nodes: dict[str, int] = field(default_factory=lambda: {"a": 4, "b": 4})
+    rules: Rules = Rules()
+
+
+ONE = Runs(job=make_job("x", "1"), node="a")
+THREE = Runs(job=make_job("y", "3"), node="b", moves=False)
+REFUSALS = (
+    Refused_(says="a job that may not move stays", runs=(replace(ONE, moves=False), THREE), reason="no set of jobs"),
+    Refused_(
+        says="nobody moves where the job that moves has no place",
+        runs=(ONE, replace(THREE, job=make_job("y", "4"))),
+        reason="no set of jobs",
+    ),
+    Refused_(says="a job that has room starts by itself", runs=(), reason="it starts without moves"),
+    Refused_(
+        says="a job without GPUs gains nothing",
+        runs=(ONE, THREE),
+        wants=replace(BIG, ask=replace(BIG.ask, gpu=None)),
+        reason="it requests no GPU",
+    ),
+    Refused_(
+        says="a PodDisruptionBudget that allows none is kept",
+        runs=(replace(ONE, budget="ns/web"), THREE),
+        rules=Rules(disruptions_allowed={"ns/web": 0}),
+        reason="no set of jobs",
+    ),
+    Refused_(
+        says="more work is lost than is gained",
+        runs=(replace(ONE, ran=100 * HOUR), THREE),
+        wants=replace(BIG, run_seconds=60.0),
+        reason="the moves would lose",
+    ),
+    Refused_(
+        says="more jobs than a plan may move",
+        runs=(ONE, replace(ONE, job=make_job("z", "1")), replace(THREE, job=make_job("y", "2"))),
+        rules=Rules(most_moves=1),
+        reason="no set of jobs",
+    ),
+    Refused_(
+        says="the room goes to a job before it in the queue",
+        runs=(ONE, THREE),
+        others=(make_job("first", "4", priority=50),),
+        reason="the queue would not start it after the moves",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.says)
+def test_nothing_moves_without_a_proof(case: Refused_) -> None:
+    found = scene(*case.runs, waiting=[case.wants, *case.others], nodes=case.nodes).plan(case.wants, rules=case.rules)
+    assert isinstance(found, NoPlan), found
+    assert case.reason in found.reason
+
+
+def test_a_plan_delays_the_start_of_nobody() -> None:
+    # Node a is kept for `big`. Without moves, `next` starts on b in a minute. If x moved there, one GPU would be left.
+    runs = (
+        replace(ONE, ends=HOUR),
+        Runs(job=make_job("y", "2"), node="b", moves=False),
+        Runs(job=make_job("short", "1"), node="b", moves=False, ends=60.0),
+    )
+    assert moves(scene(*runs, waiting=[BIG]).plan(BIG)) == {"x": "b"}
+    found = scene(*runs, waiting=[BIG, make_job("next", "2", at=1)]).plan(BIG)
+    assert isinstance(found, NoPlan)
+    assert "would delay the start of another job" in found.reason
+
+
+class Closed(Open):
+    """A limit that nobody passes."""
+
+    def refusal(self, job: Candidate) -> Refused | None:
+        return Refused(reason="QuotaExceeded", message=f"GPUQuota team: {job.name} is beyond its limit")
+
+
+def test_a_limit_that_keeps_the_job_waiting_is_no_matter_of_room() -> None:
+    def gate() -> Gate:
+        return Closed()
+
+    found = scene(ONE, THREE, waiting=[BIG], gate=gate).plan(BIG)
+    assert isinstance(found, NoPlan)
+    assert "is beyond its limit" in found.reason
+
+
+def test_an_advance_reservation_keeps_its_gpus() -> None:
+    window = Window(name="night", quota="team", at_seconds=0.0, gpus=1, until="tonight", nodes=["b"])
+    without = scene(ONE, THREE, waiting=[BIG])
+    kept = Windows(reservations=placed([window], ledger=without.queue.ledger, leaving=[]), wanted=[window])
+    found = replace(without, queue=replace(without.queue, windows=kept)).plan(BIG)
+    assert isinstance(without.plan(BIG), MovePlan)
+    assert isinstance(found, NoPlan), found
+
+
+def test_a_plan_says_what_it_costs_and_gains() -> None:
+    runs = (replace(ONE, ran=1000.0, saves=300.0, ends=2000.0), replace(THREE, ends=5000.0))
+    found = scene(*runs, waiting=[BIG]).plan(BIG, rules=Rules(grace_seconds=30.0))
+    assert isinstance(found, MovePlan)
+    assert found.otherwise_seconds == 2000.0
+    assert found.in_seconds == 60.0
+    assert found.lost_device_seconds == 300.0 + RESTART_SECONDS
+    assert found.gained_device_seconds == 4 * (2000.0 - 60.0)
+    assert found.net_device_seconds == found.gained_device_seconds - found.lost_device_seconds
+
+
+def test_a_search_leaves_the_ledger_as_it_was() -> None:
+    made = scene(ONE, THREE, waiting=[BIG])
+    before = made.queue.ledger.content()
+    made.plan(BIG)
+    assert made.queue.ledger.content() == before
