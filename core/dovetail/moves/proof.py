@@ -81,16 +81,18 @@ def plan_moves(
     queue: Queue,
     movable: Sequence[Movable],
     rules: Rules | None = None,
+    starts: Mapping[str, float] | None = None,
     pause: Callable[[], None] = without_pause,
 ) -> MovePlan | NoPlan:
     """The cheapest moves that are proven to start a waiting job; or why there are none.
 
-    `pause` is called between the parts of a long search.
+    `starts` are the `expected_starts` of the queue, if they are known already. `pause` is called between the parts of a
+    long search.
     """
     rules = rules or Rules()
     if (refusal := _refusal(job.ask)) is not None:
         return refusal
-    before = _starts(queue, ledger=queue.ledger, leaving=queue.leaving, pause=pause)
+    before = expected_starts(queue, pause=pause) if starts is None else starts
     if before.get(job.key) == 0.0:
         return NoPlan(reason="it starts without moves")
     search, problem, proofs = _Search(job, queue=queue, movable=movable, rules=rules), NoPlan(reason=_NOT_MOVED), 0
@@ -115,8 +117,15 @@ def _refusal(ask: Ask) -> NoPlan | None:
     return None
 
 
-def _starts(queue: Queue, *, ledger: Ledger, leaving: Sequence[Leaving], pause: Callable[[], None]) -> dict[str, float]:
+def expected_starts(queue: Queue, *, pause: Callable[[], None] = without_pause) -> dict[str, float]:
     """When the first waiting jobs start, in seconds, by expected ends; 0 for those that start now."""
+    return _starts(queue, ledger=queue.ledger, leaving=queue.leaving, until=float("inf"), pause=pause)
+
+
+def _starts(
+    queue: Queue, *, ledger: Ledger, leaving: Sequence[Leaving], until: float, pause: Callable[[], None]
+) -> dict[str, float]:
+    """The same on another ledger; only starts `until` then are of interest, in seconds."""
     look = SchedulingCycle(ledger.copy(), sites=queue.sites, leaving=leaving, gate=queue.gate(), windows=queue.windows)
     starts, pending = dict[str, float](), list[Candidate]()
     for each in look.in_order(queue.waiting):
@@ -129,6 +138,8 @@ def _starts(queue: Queue, *, ledger: Ledger, leaving: Sequence[Leaving], pause: 
             break
     for start in play(pending, look=look):
         pause()
+        if look.now > until:
+            break
         if start is not None:
             starts[start.key] = start.in_seconds
     return starts
@@ -154,8 +165,9 @@ def _proven(
     assert verdict is not None, "the job waits"
     if isinstance(verdict, Waits):
         return NoPlan(reason=f"the queue would not start it after the moves: {verdict.message}")
-    after = _starts(queue, ledger=ledger, leaving=leaving, pause=pause)
     others = [key for key in before if key != job.key]
+    until = max((before[key] for key in others), default=0.0)
+    after = _starts(queue, ledger=ledger, leaving=leaving, until=until, pause=pause) if others else {}
     if any(after.get(key, float("inf")) > before[key] for key in others):
         return NoPlan(reason="the moves that make room for it would delay the start of another job")
     in_seconds = rules.grace_seconds + ENDING_SECONDS

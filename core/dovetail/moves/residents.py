@@ -85,6 +85,10 @@ class Residents:
         """The same for one job."""
         return float(self._lost(self._rows[key][:1], now=now)[0])
 
+    def age_of(self, key: str, *, now: float) -> float:
+        """How long a job has run, in seconds."""
+        return max(0.0, now - float(self.started[self._rows[key][0]]))
+
     def _lost(self, rows: Any, *, now: float) -> Floats:
         lost: Floats = np.minimum(np.maximum(now - self.started[rows], 0.0), self.saved_every[rows])
         lost += RESTART_SECONDS

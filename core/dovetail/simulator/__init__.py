@@ -5,6 +5,7 @@ Pure, over NumPy columns.
 trace         nodes, pods and arrivals from the text of files; errors in them as one sentence
 arrivals      arrivals drawn from a trace's pods, optionally with models and lifetimes
 experiment    one policy places the arrivals, one after the other
+moves         pods that move so that a refused one fits
 curve         allocation, fragmentation and refusals at a load, from an experiment's outcome
 parallel      several policies at once, each in its own process
 snapshot      a live cluster at one moment, as a document

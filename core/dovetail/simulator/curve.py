@@ -55,6 +55,14 @@ def average_allocation(outcome: Outcome, *, warm_up: float = WARM_UP_LIFETIMES) 
     return _percent(outcome, milli=float(outcome.allocated_milli[:-1] @ gaps / gaps.sum()))
 
 
+def lost_by_moves(outcome: Outcome, *, warm_up: float = WARM_UP_LIFETIMES) -> float | None:
+    """What moves lost over the time of `average_allocation`, to be subtracted from it. None where that is None."""
+    span = float(outcome.at[-1]) - warm_up
+    if span <= 0:
+        return None
+    return _percent(outcome, milli=sum(milli for at, milli in outcome.lost if at >= warm_up) / span)
+
+
 def report(outcome: Outcome, *, departures: bool = False) -> dict[str, Any]:
     """A run as `dovetail simulate -o json` prints it."""
     return {

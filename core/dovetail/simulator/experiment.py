@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -32,6 +33,7 @@ class Outcome:
     - `placed`: number of placed pods
     - `seconds`: time that the policy and the columns took
     - `begun_milli`: what was taken at the start
+    - `lost`: the time of each move, in mean lifetimes, and what it lost, in milli for one lifetime
     """
 
     policy: str
@@ -44,6 +46,7 @@ class Outcome:
     placed: int
     seconds: float
     begun_milli: int = 0
+    lost: Sequence[tuple[float, float]] = ()
 
     @property
     def failed(self) -> int:
@@ -56,6 +59,50 @@ class Outcome:
         return self.placed / self.seconds if self.seconds > 0 else 0.0
 
 
+class Moving(Protocol):
+    """Moves pods so that a refused one fits, on the experiment's columns.
+
+    It gets each arrival, start and end, and keeps where each pod is. `lost` is that of the outcome.
+    """
+
+    lost: list[tuple[float, float]]
+
+    def arrived(self) -> None:
+        """Count an arrival."""
+
+    def started(self, key: str, *, choice: Choice, at: float) -> None:
+        """A pod has started."""
+
+    def left(self, key: str) -> Choice:
+        """A pod has left; returns where it was."""
+
+    def start(self, shape: Shape, *, at: float) -> Choice | None:
+        """Move pods so that this one fits; returns its place, or None."""
+
+
+class _Staying:
+    """Nobody moves."""
+
+    def __init__(self) -> None:
+        self.lost: list[tuple[float, float]] = []
+        self._at: dict[str, Choice] = {}
+
+    def arrived(self) -> None:
+        """Count nothing."""
+
+    def started(self, key: str, *, choice: Choice, at: float) -> None:  # noqa: ARG002 - the protocol's
+        """Keep its place."""
+        self._at[key] = choice
+
+    def left(self, key: str) -> Choice:
+        """Its place."""
+        return self._at.pop(key)
+
+    def start(self, shape: Shape, *, at: float) -> Choice | None:  # noqa: ARG002 - the protocol's
+        """No place."""
+        return None
+
+
 def run(
     name: str,
     *,
@@ -66,13 +113,15 @@ def run(
     clock: Callable[[], float],
     notice: Callable[[int], None] = lambda _: None,
     left: Callable[[Choice], None] = lambda _: None,
+    moving: Moving | None = None,
 ) -> Outcome:
     """Let `policy` place `visits` on `columns`.
 
     `expected` is the mix for which fragmentation is measured, `clock` returns seconds, and `notice` regularly gets the
-    number of arrivals. `left` gets each place that a pod has left.
+    number of arrivals. `left` gets each place that a pod has left. `moving` moves pods for those that do not fit.
     """
-    lodging = _Lodging(columns, policy=policy, left=left)
+    moving = moving or _Staying()
+    lodging = _Lodging(columns, policy=policy, left=left, moving=moving)
     gradient = Gradient(columns, mix=expected)
     begun = columns.capacity_milli - columns.idle_milli
     arrived = begun + np.cumsum([visit.shape.gpu_milli for visit in visits], dtype=np.float64)
@@ -102,6 +151,7 @@ def run(
         placed=len(visits) - sum(lodging.refused.values()),
         seconds=seconds,
         begun_milli=begun,
+        lost=moving.lost,
     )
 
 
@@ -113,22 +163,24 @@ def kind(shape: Shape) -> str:
 
 
 class _Lodging:
-    """Places pods where the policy says, and releases them when they leave."""
+    """Places pods where the policy says, moves others where that helps, and releases pods when they leave."""
 
-    def __init__(self, columns: Columns, *, policy: Policy, left: Callable[[Choice], None]) -> None:
+    def __init__(self, columns: Columns, *, policy: Policy, left: Callable[[Choice], None], moving: Moving) -> None:
         self._columns = columns
         self._policy = policy
         self._left = left
-        self._staying: list[tuple[float, int, Choice]] = []
+        self._moving = moving
+        self._staying: list[tuple[float, int]] = []
         self._number = 0
         self.refused: dict[str, int] = {}
 
     def receive(self, visit: Visit) -> None:
         while self._staying and self._staying[0][0] <= visit.at:
-            choice = heapq.heappop(self._staying)[2]
+            choice = self._moving.left(str(heapq.heappop(self._staying)[1]))
             self._columns.release(choice)
             self._left(choice)
-        found = self._policy.choose(visit.shape)
+        self._moving.arrived()
+        found = self._policy.choose(visit.shape) or self._moving.start(visit.shape, at=visit.at)
         if found is None:
             word = kind(visit.shape)
             self.refused[word] = self.refused.get(word, 0) + 1
@@ -136,4 +188,5 @@ class _Lodging:
         self._columns.place(found)
         if visit.leaves_at != np.inf:
             self._number += 1
-            heapq.heappush(self._staying, (visit.leaves_at, self._number, found))
+            self._moving.started(str(self._number), choice=found, at=visit.at)
+            heapq.heappush(self._staying, (visit.leaves_at, self._number))

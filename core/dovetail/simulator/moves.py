@@ -1,13 +1,11 @@
 """Moves in the experiment: a pod that fits nowhere starts where others can move on, if that is a net gain.
 
 The decision knows what an operator would know: when each pod started, how often it saves its work, and how long pods
-run on average. It never reads when a pod leaves.
+run on average. It never reads when a pod leaves, nor when it last saved its work.
 """
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from dovetail.fragmentation.arrivals import Online
@@ -16,9 +14,9 @@ from dovetail.fragmentation.ph_terms import PHAppraisal
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
 from dovetail.fragmentation.priced_headroom import PH
 from dovetail.moves.candidates import Candidate, candidates
-from dovetail.moves.residents import Residents
+from dovetail.moves.residents import RESTART_SECONDS, Residents
 
-# How many candidates are tried on the columns, and how many of those that succeed are compared.
+# How many candidates are tried on the columns, and how many of those that hold are compared.
 _TRIES: Final = 96
 _COMPARED: Final = 24
 
@@ -27,54 +25,55 @@ _COMPARED: Final = 24
 class MovesSettings:
     """When pods move.
 
+    A plan is worth, in GPUs for one lifetime: `starts` for each GPU of the pod that starts, `fragments` for each GPU of
+    fragments that it removes, less what is lost, and `move` for each pod that moves.
+
     - `lifetime_seconds`: how long pods run on average: one unit of the experiment's time
     - `saved_every_seconds`: how often pods save their work; infinite where they never do
-    - `move_seconds`: the device-seconds that a move must gain beyond what it loses
-    - `fragments`: how much a GPU of fragments that a plan removes weighs, in GPUs that start
-    - `most_per_100`: moves in 100 arrivals, a budget that refills with each arrival
-    - `least_gpus`: pods that request fewer GPUs make nobody move
+    - `most_per_100`: the most moves in 100 arrivals, a budget that grows with each arrival
     """
 
     lifetime_seconds: float = 27_118.0
     saved_every_seconds: float = 1800.0
-    move_seconds: float = 0.0
-    fragments: float = 0.05
+    starts: float = 0.3
+    fragments: float = 1.0
+    move: float = 0.5
     most_per_100: float = float("inf")
-    least_gpus: float = 0.0
-
-
-@dataclass(slots=True)
-class MovesMade:
-    """What moved: `lost` has the time of each, in lifetimes, and the device-seconds that its restart lost."""
-
-    lost: list[tuple[float, float]] = field(default_factory=list)
-    started: dict[str, int] = field(default_factory=dict)
-    decision_seconds: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A candidate that holds: where the pod goes, and where each job that moves goes."""
+    """A candidate that holds: where the pod goes, and where each pod that moves goes."""
 
     start: Choice
     moves: Mapping[str, Choice]
 
 
 class Moves:
-    """Finds moves for refused pods. Tell it of each pod that starts and leaves."""
+    """Finds moves for refused pods on the experiment's columns. Tell it of each pod that arrives, starts and leaves.
 
-    def __init__(self, columns: Columns, *, policy: Online, settings: MovesSettings) -> None:
+    `lost` has the time of each move, in lifetimes, and what it lost, in milli for one lifetime. `decision_seconds` has
+    the time of each search by `clock`.
+    """
+
+    def __init__(
+        self, columns: Columns, *, policy: Online, settings: MovesSettings, clock: Callable[[], float]
+    ) -> None:
         self._columns = columns
         self._policy = policy
         self._settings = settings
+        self._clock = clock
         self._residents = Residents(width=columns.left.shape[1])
-        self._numbers = count()
         self._arrived = 0
-        self.made = MovesMade()
+        self.lost: list[tuple[float, float]] = []
+        self.decision_seconds: list[float] = []
 
-    def started(self, choice: Choice, *, at: float) -> str:
-        """A pod has started; returns its key."""
-        key = str(next(self._numbers))
+    def arrived(self) -> None:
+        """Count an arrival."""
+        self._arrived += 1
+
+    def started(self, key: str, *, choice: Choice, at: float) -> None:
+        """A pod has started."""
         settings = self._settings
         self._residents.add(
             key,
@@ -82,7 +81,6 @@ class Moves:
             started=at * settings.lifetime_seconds,
             saved_every=settings.saved_every_seconds,
         )
-        return key
 
     def left(self, key: str) -> Choice:
         """A pod has left; returns where it was."""
@@ -91,57 +89,54 @@ class Moves:
         return choice
 
     def start(self, shape: Shape, *, at: float) -> Choice | None:
-        """Move pods so that this one fits, on the columns too; returns its place. None where nothing is gained."""
-        self._arrived += 1
-        settings, gpus = self._settings, shape.gpu_milli / WHOLE_MILLI
-        left = settings.most_per_100 * self._arrived / 100 - len(self.made.lost)
-        if not shape.gpus or gpus < settings.least_gpus:
+        """Move pods so that this one fits, on the columns too; returns its place. None where nothing is gained.
+
+        Nobody moves for pods without GPUs, nor for those that are there at the beginning.
+        """
+        settings = self._settings
+        left = settings.most_per_100 * self._arrived / 100 - len(self.lost)
+        if not shape.gpus or at <= 0 or left < 1:
             return None
-        began = time.process_time()
+        began = self._clock()
         found = candidates(
             shape,
             columns=self._columns,
             residents=self._residents,
             now=at * settings.lifetime_seconds,
-            move_seconds=settings.move_seconds,
-            most_cost=gpus * settings.lifetime_seconds,
+            move_seconds=settings.move * settings.lifetime_seconds,
         )
         best = self._best(shape, found=[each for each in found if len(each.keys) <= left])
-        self.made.decision_seconds.append(time.process_time() - began)
+        self.decision_seconds.append(self._clock() - began)
         if best is None:
             return None
-        self._make(best, at=at)
+        self._move(best, at=at)
         return best.start
 
-    def arrived(self) -> None:
-        """A pod has arrived that fits."""
-        self._arrived += 1
-
     def _best(self, shape: Shape, *, found: Sequence[Candidate]) -> Tried | None:
-        """The candidate that costs least, with the fragments that it leaves; None where none holds."""
-        best, best_cost, compared = None, float("inf"), 0
-        weight = self._settings.fragments * self._settings.lifetime_seconds
+        """The candidate that is worth most; None where none holds, or none is worth anything."""
+        settings, before = self._settings, self._fragments()
+        best, most, compared = None, 0.0, 0
         for each in found[:_TRIES]:
             tried = self._tried(shape, candidate=each)
             if tried is None:
                 continue
-            cost = each.cost + weight * self._waste_after(tried)
-            if cost < best_cost:
-                best, best_cost = tried, cost
+            self._place(tried)
+            removed = before - self._fragments()
+            self._undo(tried)
+            worth = settings.starts * shape.gpu_milli / WHOLE_MILLI + settings.fragments * removed
+            worth -= each.cost / settings.lifetime_seconds
+            if worth > most:
+                best, most = tried, worth
             compared += 1
             if compared == _COMPARED:
                 break
         return best
 
-    def _waste_after(self, tried: Tried) -> float:
-        """The fragments of the cluster, less the worth of what is left of its GPUs, after a candidate, in GPUs."""
-        terms = self._terms
-        self._place(tried)
-        terms.sync()
-        waste = terms.settings.gradient * float(terms.gradient.fragmentation().sum()) / WHOLE_MILLI
-        waste -= terms.settings.residual * float(terms.worth[self._columns.left].sum())
-        self._undo(tried)
-        return waste
+    def _fragments(self) -> float:
+        """The fragments of the cluster for the learned mix, in GPUs."""
+        gradient = self._terms.gradient
+        gradient.sync()
+        return float(gradient.fragmentation().sum()) / WHOLE_MILLI
 
     @property
     def _terms(self) -> PHAppraisal:
@@ -183,16 +178,18 @@ class Moves:
         for key in tried.moves:
             self._columns.place(self._residents.parts(key)[0])
 
-    def _make(self, tried: Tried, *, at: float) -> None:
+    def _move(self, tried: Tried, *, at: float) -> None:
         """Let the pods of a plan move; the caller places the one that starts."""
-        now = at * self._settings.lifetime_seconds
+        settings, now = self._settings, at * self._settings.lifetime_seconds
         for key in tried.moves:
             self._columns.release(self._residents.parts(key)[0])
         for key, choice in tried.moves.items():
             self._columns.place(choice)
-            self.made.lost.append((at, self._residents.lost_of(key, now=now)))
+            unsaved = self._residents.age_of(key, now=now) % settings.saved_every_seconds
+            milli = choice.shape.gpu_milli
+            self.lost.append((at, milli * (unsaved + RESTART_SECONDS) / settings.lifetime_seconds))
             self._residents.remove(key)
-            self._residents.add(key, parts=[choice], started=now, saved_every=self._settings.saved_every_seconds)
+            self.started(key, choice=choice, at=at)
 
 
 def _on_node(columns: Columns, *, shape: Shape, node: int) -> Choice | None:

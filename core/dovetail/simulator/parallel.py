@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from dovetail.fragmentation.capacity import Columns
 from dovetail.fragmentation.fgd import COVERED_PERCENT
 from dovetail.fragmentation.pod_shapes import Choice, Shape
+from dovetail.fragmentation.policy import Policy
 from dovetail.fragmentation.workload_mix import Mix, by_class, covering
 from dovetail.simulator.arrivals import Visit
-from dovetail.simulator.experiment import Outcome, run
+from dovetail.simulator.experiment import Moving, Outcome, run
 from dovetail.simulator.planned_jobs import TERMS, PlannedJobs
 from dovetail.simulator.policies import POLICIES, Setting
 from dovetail.simulator.trace import Node, columns_of
@@ -45,8 +47,14 @@ class Scene:
     jobs: bool = False
 
 
-def run_one(name: str, *, scene: Scene, notice: Callable[[int], None] = lambda _: None) -> Outcome:
-    """Run one policy in this process, timed by its CPU time."""
+def run_one(
+    name: str,
+    *,
+    scene: Scene,
+    notice: Callable[[int], None] = lambda _: None,
+    moving: Callable[[Columns, Policy], Moving] | None = None,
+) -> Outcome:
+    """Run one policy in this process, timed by its CPU time. `moving` makes what moves pods, which stay without it."""
     mix = by_class(Counter(scene.pods))
     columns = columns_of(scene.nodes)
     for choice in scene.taken:
@@ -65,7 +73,8 @@ def run_one(name: str, *, scene: Scene, notice: Callable[[int], None] = lambda _
         planned = PlannedJobs(scene.nodes, term=term, taken=scene.taken)
         return play(policy=planned, left=planned.left)
     setting = Setting(columns=columns, mix=mix, departures=scene.departures, seed=scene.seed)
-    return play(policy=POLICIES[name].make(setting))
+    policy = POLICIES[name].make(setting)
+    return play(policy=policy, moving=None if moving is None else moving(columns, policy))
 
 
 def expected_mix(mix: Mix) -> Mix:

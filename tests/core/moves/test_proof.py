@@ -1,9 +1,12 @@
 """Plans of moves: who restarts where so that a waiting job starts, and whom nothing may cost."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.score.fit_cache import FitCache
@@ -156,51 +159,51 @@ def test_the_plan_is_the_cheapest_one_that_holds(case: Case) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused_:
+class Refusal:
     says: str
     runs: tuple[Runs, ...]
     reason: str
     wants: Candidate = BIG
     others: tuple[Candidate, ...] = ()
     nodes: dict[str, int] = field(default_factory=lambda: {"a": 4, "b": 4})
-    rules: Rules = Rules()
+    rules: Rules = field(default_factory=Rules)
 
 
 ONE = Runs(job=make_job("x", "1"), node="a")
 THREE = Runs(job=make_job("y", "3"), node="b", moves=False)
 REFUSALS = (
-    Refused_(says="a job that may not move stays", runs=(replace(ONE, moves=False), THREE), reason="no set of jobs"),
-    Refused_(
+    Refusal(says="a job that may not move stays", runs=(replace(ONE, moves=False), THREE), reason="no set of jobs"),
+    Refusal(
         says="nobody moves where the job that moves has no place",
         runs=(ONE, replace(THREE, job=make_job("y", "4"))),
         reason="no set of jobs",
     ),
-    Refused_(says="a job that has room starts by itself", runs=(), reason="it starts without moves"),
-    Refused_(
+    Refusal(says="a job that has room starts by itself", runs=(), reason="it starts without moves"),
+    Refusal(
         says="a job without GPUs gains nothing",
         runs=(ONE, THREE),
         wants=replace(BIG, ask=replace(BIG.ask, gpu=None)),
         reason="it requests no GPU",
     ),
-    Refused_(
+    Refusal(
         says="a PodDisruptionBudget that allows none is kept",
         runs=(replace(ONE, budget="ns/web"), THREE),
         rules=Rules(disruptions_allowed={"ns/web": 0}),
         reason="no set of jobs",
     ),
-    Refused_(
+    Refusal(
         says="more work is lost than is gained",
         runs=(replace(ONE, ran=100 * HOUR), THREE),
         wants=replace(BIG, run_seconds=60.0),
         reason="the moves would lose",
     ),
-    Refused_(
+    Refusal(
         says="more jobs than a plan may move",
         runs=(ONE, replace(ONE, job=make_job("z", "1")), replace(THREE, job=make_job("y", "2"))),
         rules=Rules(most_moves=1),
         reason="no set of jobs",
     ),
-    Refused_(
+    Refusal(
         says="the room goes to a job before it in the queue",
         runs=(ONE, THREE),
         others=(make_job("first", "4", priority=50),),
@@ -210,7 +213,7 @@ REFUSALS = (
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.says)
-def test_nothing_moves_without_a_proof(case: Refused_) -> None:
+def test_nothing_moves_without_a_proof(case: Refusal) -> None:
     found = scene(*case.runs, waiting=[case.wants, *case.others], nodes=case.nodes).plan(case.wants, rules=case.rules)
     assert isinstance(found, NoPlan), found
     assert case.reason in found.reason
@@ -270,3 +273,45 @@ def test_a_search_leaves_the_ledger_as_it_was() -> None:
     before = made.queue.ledger.content()
     made.plan(BIG)
     assert made.queue.ledger.content() == before
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> tuple[Scene, list[Candidate]]:
+    """Two to four nodes with four GPUs, jobs wherever they came to, and one to three that wait."""
+    names = ["a", "b", "c", "d"][: draw(st.integers(2, 4))]
+    made = scene(nodes=dict.fromkeys(names, 4))
+    ledger, movable, leaving = made.queue.ledger, [], []
+    for number in range(draw(st.integers(3, 9))):
+        job = make_job(f"r{number}", draw(st.sampled_from(("1", "1", "2", "0.5"))))
+        node = draw(st.sampled_from(names))
+        found = find_room(replace(job, site="s"), ledger=ledger, fit_cache=FitCache(ledger), sites={"s": [node]})
+        if not isinstance(found, Room):
+            continue
+        claims = start(job, node=node, ledger=ledger)
+        if draw(st.booleans()):
+            leaving += [Leaving(at_seconds=draw(st.sampled_from((60.0, 600.0, HOUR))), key=claims[0], job=job.key)]
+        movable.append(Movable(job=job, claims=claims, run_seconds=float(draw(st.integers(0, 5000)))))
+    gpus = st.sampled_from(("4", "3", "2"))
+    waiting = [make_job(f"w{number}", draw(gpus), at=number) for number in range(draw(st.integers(1, 3)))]
+    queue = replace(made.queue, waiting=waiting, leaving=leaving)
+    return Scene(queue=queue, movable=movable), waiting
+
+
+@given(queues())
+def test_no_plan_promises_a_device_twice_or_moves_a_job_twice(drawn: tuple[Scene, list[Candidate]]) -> None:
+    made, waiting = drawn
+    for job in waiting:
+        plan = made.plan(job)
+        if isinstance(plan, NoPlan):
+            continue
+        event("a plan")
+        moved = [each.job.key for each in plan.moves]
+        assert len(set(moved)) == len(moved)
+        assert plan.net_device_seconds > 0
+        gone = {claim.key for move in plan.moves for claim in move.before}
+        stay = [claim for claim in made.queue.ledger.claims() if claim.key not in gone]
+        held: Counter[str] = Counter()
+        for claim in [*stay, *plan.claims, *(claim for move in plan.moves for claim in move.after)]:
+            for device in claim.devices:
+                held[device.uuid] += device.share_milli
+        assert max(held.values()) <= 1000

@@ -143,7 +143,7 @@ class RandomCluster:
         self.jobs.append(job)
         self.children.append(child)
         deleted = {"deletionTimestamp": at(-2)} if self.chance(0.1) else {}
-        self._add_pod(job, child, worker=0, node=node, gpus=gpus, **deleted)
+        self.add_pod(job, child, worker=0, node=node, gpus=gpus, **deleted)
 
     def add_starting(self) -> None:
         """A gang that was admitted, of which some workers have no node yet."""
@@ -161,7 +161,7 @@ class RandomCluster:
         self.children.append(child)
         bound = self.rng.randint(0, 1)
         for worker, node in enumerate(planned):
-            self._add_pod(job, child, worker=worker, node=node if worker < bound else "", gpus=1, on=node)
+            self.add_pod(job, child, worker=worker, node=node if worker < bound else "", gpus=1, on=node)
 
     def add_ended(self) -> None:
         """A job that is over: it counts for shares, and teaches how long such jobs run and what memory they need."""
@@ -205,9 +205,7 @@ class RandomCluster:
             status["gpuWaitStartTime"] = at(-self.rng.randint(0, 1200))
         self.jobs.append(self.new_job("wait", status=status, **spec))
 
-    def _add_pod(
-        self, job: GPUJob, child: Job, *, worker: int, node: str, gpus: int, on: str = "", **meta: Any
-    ) -> None:
+    def add_pod(self, job: GPUJob, child: Job, *, worker: int, node: str, gpus: int, on: str = "", **meta: Any) -> None:
         name = f"{job.metadata.name}-{worker}"
         metadata = {
             "name": name,

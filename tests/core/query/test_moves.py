@@ -1,0 +1,116 @@
+"""Moves for a waiting job from API objects: which running jobs may move, and what the answer says."""
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.answers.moves import MovesAnswer
+from dovetail.api.gpujob import GPUJob
+from dovetail.pods.disruption_budgets import PodDisruptionBudget
+from dovetail.query.moves import moves_for
+from tests.core.query.clusters import RandomCluster
+from tests.operator_.builders import NOW, at, make_child
+
+POD = {"containers": [{"name": "main", "image": "busybox"}]}
+
+
+def two_nodes(**spec: Any) -> RandomCluster:
+    """Node a has 4 GPUs and a job `x` on one of them, node b has 2 free; a job `wants` waits for 4."""
+    cluster = RandomCluster(rng=Random(1))
+    for name, gpus in (("a", 4), ("b", 2)):
+        while len(cluster.free.get(name, ())) != gpus:
+            cluster.nodes = [each for each in cluster.nodes if each.metadata.name != name]
+            cluster.gpunodes = [each for each in cluster.gpunodes if each.metadata.name != name]
+            cluster.add_node(name)
+    run(cluster, "x", node="a", **spec)
+    cluster.jobs.append(
+        cluster.new_job(
+            "wants", gpu=4, namespace="team", template={"spec": POD}, status={"phase": "Queued", "reason": "Resources"}
+        )
+    )
+    return cluster
+
+
+def run(cluster: RandomCluster, name: str, *, node: str, started: int = -4000, **spec: Any) -> None:
+    status = {"phase": "Running", "startTime": at(started), "attempt": 1}
+    status |= spec.pop("status", {})
+    job = cluster.new_job(name, gpu=1, namespace="team", status=status, template={"spec": POD}, **spec)
+    child = make_child(job, uid=f"child-{name}", status={"startTime": at(started)}, parallelism=1, completions=1)
+    cluster.jobs.append(job)
+    cluster.children.append(child)
+    cluster.add_pod(job, child, worker=0, node=node, gpus=1)
+
+
+def waiting(cluster: RandomCluster) -> GPUJob:
+    return next(job for job in cluster.jobs if job.metadata.name.startswith("wants"))
+
+
+def answer(cluster: RandomCluster, *, budgets: list[PodDisruptionBudget] | None = None) -> MovesAnswer:
+    return moves_for(waiting(cluster), objects=cluster.objects(), budgets=[] if budgets is None else budgets, now=NOW)
+
+
+def budget(*, allowed: int, labels: dict[str, str] | None = None) -> PodDisruptionBudget:
+    selector = {"matchLabels": labels} if labels else {}
+    return msgspec.convert(
+        {
+            "metadata": {"name": "pdb", "namespace": "team"},
+            "spec": {"selector": selector},
+            "status": {"disruptionsAllowed": allowed},
+        },
+        PodDisruptionBudget,
+    )
+
+
+def test_a_job_moves_to_the_other_node() -> None:
+    found = answer(two_nodes(checkpointIntervalSeconds=600))
+    assert found.holds
+    (move,) = found.moves
+    assert (move.job.name, move.saves_every_seconds) == ("x-1", 600)
+    assert [each.node for each in move.before + move.after + found.workers] == ["a", "b", "a"]
+    assert move.lost_device_seconds == 660.0
+    assert "(wants-2) starts within" in found.summary
+    assert "if 1 running job restarts elsewhere: 0.18 GPU hours are lost" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"preemptible": False}, "its owner says that it may not be ended"),
+        ({"started": -100}, "it has not run long enough"),
+        ({"labels": {names.KUEUE_QUEUE: "q"}}, "Kueue decides where it runs"),
+        ({"suspend": True}, "it is held"),
+        ({"status": {"preemption": {"count": 1, "at": at(20)}}}, "it is about to end for another job"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_these_jobs_stay(spec: dict[str, Any], why: str) -> None:
+    found = answer(two_nodes(**spec))
+    assert not found.holds, why
+    assert found.movable == 0
+    assert found.summary.startswith("No moves for job 2 (wants-2): no set of jobs that may move makes room for it")
+
+
+@pytest.mark.parametrize(("allowed", "labels", "holds"), [
+    (0, None, False),
+    (1, None, True),
+    (0, {"app": "other"}, True),
+])  # fmt: skip
+def test_a_disruption_budget_that_covers_the_pod_is_kept(
+    allowed: int, labels: dict[str, str] | None, holds: bool
+) -> None:
+    assert answer(two_nodes(), budgets=[budget(allowed=allowed, labels=labels)]).holds == holds
+
+
+def test_an_answer_without_the_right_to_read_budgets_says_so() -> None:
+    cluster = two_nodes()
+    found = moves_for(waiting(cluster), objects=cluster.objects(), budgets=None, now=NOW)
+    assert [each for each in found.notes if "PodDisruptionBudgets" in each]
+
+
+def test_a_job_that_does_not_wait_gets_no_plan() -> None:
+    cluster = two_nodes()
+    found = moves_for(cluster.jobs[0], objects=cluster.objects(), budgets=[], now=NOW)
+    assert found.summary == "No moves for job 1 (x-1): it does not wait for room (phase Running)"
