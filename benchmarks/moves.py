@@ -1,7 +1,7 @@
 """Say what moves are worth where pods also leave: a bound first, then the allocation against the moves in 100 arrivals.
 
 The arrivals are those of `departures.py`. The bound is a relaxation: each pod is accepted if it fits once everything is
-packed anew at no cost, on devices without nodes, by the linear programme of cutting stock. A pod that fits is never
+repacked at no cost, on devices without nodes, by the linear programme of cutting stock. A pod that fits is never
 refused, with moves or in the bound. Each replayed move costs what its pod did since it last saved its work, and the
 restart; the net allocation is less by that. With `--decision NODES`, times decisions with their proof instead, on a
 ledger of so many nodes with 8 GPUs and a queue.
@@ -33,9 +33,9 @@ from dovetail.fragmentation.capacity import Columns
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.policy import Policy
 from dovetail.gpu.request import GPURequest
-from dovetail.moves.plan import Movable, MovePlan
-from dovetail.moves.proof import Queue, expected_starts, plan_moves
 from dovetail.queue.model.candidates import Candidate, Leaving
+from dovetail.queue.moves.plan import Movable, MovePlan
+from dovetail.queue.moves.proof import Queue, expected_starts, plan_moves
 from dovetail.simulator.curve import average_allocation, lost_by_moves
 from dovetail.simulator.experiment import Outcome, kind
 from dovetail.simulator.moves import Moves, MovesSettings
@@ -47,7 +47,7 @@ EMPTY_ENOUGH = 0.93
 # A knapsack whose worth exceeds one device by less adds no column.
 LEAST_GAIN = 1e-6
 # What a move must gain, in GPUs for one lifetime: the points of the curve.
-WORTH = (1.6, 1.0, 0.7, 0.5, 0.3, 0.1)
+WORTH = (2.0, 1.5, 1.25, 1.1, 0.9, 0.5)
 HOUR = 3600.0
 
 
@@ -162,7 +162,7 @@ class Repacked:
 
 
 def bound(scene: Scene) -> Outcome:
-    """The outcome where everything is packed anew at each arrival, at no cost, on devices without nodes."""
+    """The outcome where everything is repacked at each arrival, at no cost, on devices without nodes."""
     gpus = sum(node.gpus for node in scene.nodes)
     repacked = Repacked(sorted({visit.shape.share_milli for visit in scene.visits if visit.shape.is_share}))
     staying: list[tuple[float, Shape]] = []

@@ -34,6 +34,7 @@ LINES = [
     "explain 7",
     "explain pod p",
     "explain request 1",
+    "move plan 7",
     "gjob show 7",
     "gjob events 7",
     "gjob log 7",
@@ -53,7 +54,7 @@ LINES = [
 DOCUMENTS = [
     "gqueue", "ginfo", "ginfo --by-job", "gstats", "top", "quota", "limits", "observe", "audit", "snapshot", "doctor",
     "explain 7",
-    "explain request 1", "gjob show 7", "cordon a:1",
+    "explain request 1", "move plan 7", "gjob show 7", "cordon a:1",
 ]  # fmt: skip
 # They need no cluster, or bring up their own.
 WITHOUT = {"completion", "config", "console", "demo", "gflowd", "migrate", "replay", "sandbox", "simulate"}

@@ -54,7 +54,7 @@ async def test_a_plan_that_a_person_carries_out_starts_the_job(scattered: Jobs, 
     moved = move["job"]["name"]
     (other,) = {"x", "y"} - {moved}
     assert [each["node"] for each in told["workers"]] == [nodes[moved]]
-    assert [each["node"] for each in move["after"]] == [nodes[other]]
+    assert [each["node"] for each in move["destination"]] == [nodes[other]]
 
     shown = await asyncio.to_thread(plan, "big")
     assert shown.stdout.splitlines()[0].startswith("job 4 (big) starts within ")

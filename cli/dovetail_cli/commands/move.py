@@ -1,4 +1,4 @@
-"""`dovetail move plan`: which running jobs would restart elsewhere so that a waiting job starts, and at what cost."""
+"""`dovetail move plan`: which running jobs to restart elsewhere so that a job starts."""
 
 from typing import Annotated
 
@@ -18,7 +18,7 @@ app = typer.Typer(
 
 @app.callback()
 def move() -> None:
-    """Which running jobs to restart elsewhere so that a waiting job starts, with the proof that it does."""
+    """Which running jobs to restart elsewhere so that a job starts, with the proof."""
 
 
 @app.command()
@@ -30,9 +30,9 @@ def plan(
     context: Context = None,
     namespace: Namespace = None,
 ) -> None:
-    """Show which running jobs would have to restart elsewhere so that a waiting job starts now. Nothing is changed.
+    """Show which running jobs would have to restart elsewhere so that a job starts.
 
-    Exit code 1 if no moves start it.
+    Nothing is changed. Exit code 1 if no moves start it.
     """
     from dovetail_cli.nodes import move_plan
     from dovetail_cli.ui import output

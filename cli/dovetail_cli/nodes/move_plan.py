@@ -8,8 +8,8 @@ import msgspec
 from dovetail.answers.moves import MovesAnswer, PlacedWorker
 from dovetail.formats.durations import human
 from dovetail.kube.queries.disruption_budgets import list_disruption_budgets
+from dovetail.query.explain.moves import moves_for
 from dovetail.query.jobs import selection
-from dovetail.query.moves import moves_for
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.cluster.snapshot import take
 from dovetail_cli.ui import output
@@ -68,8 +68,8 @@ def _lines(found: MovesAnswer) -> Iterator[list[str]]:
         yield [
             move.job.namespace,
             move.job.name,
-            _places(move.before),
-            _places(move.after),
+            _places(move.source),
+            _places(move.destination),
             f"{move.lost_device_seconds / 3600:.2f} GPU h",
             human(move.away_seconds),
         ]

@@ -17,14 +17,14 @@ class PlacedWorker(Row, frozen=True, kw_only=True):
 class MoveRow(Row, frozen=True, kw_only=True):
     """A running job that restarts elsewhere.
 
-    `lostDeviceSeconds` is what it loses at most, over all its devices: what it did since it last saved its work, and
-    the restart. `savesEverySeconds` is null where the job does not say so: then all its work counts as lost. It is
-    away for at most `awaySeconds`.
+    `source` and `destination` have its workers now and then. `lostDeviceSeconds` is what it loses at most, over all its
+    devices: what it did since it last saved its work, and the restart. `savesEverySeconds` is null where the job does
+    not say so: then all its work counts as lost. It is away for at most `awaySeconds`.
     """
 
     job: JobReference
-    before: list[PlacedWorker]
-    after: list[PlacedWorker]
+    source: list[PlacedWorker]
+    destination: list[PlacedWorker]
     saves_every_seconds: int | None
     lost_device_seconds: float
     away_seconds: float

@@ -344,6 +344,13 @@ class SelectorRequirement(_Read, frozen=True, kw_only=True):
     values: list[str] | None = None
 
 
+class LabelSelector(_Read, frozen=True, kw_only=True):
+    """Selects by labels; an empty selector selects all."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: list[SelectorRequirement] = []
+
+
 class NodeTerm(_Read, frozen=True, kw_only=True):
     """Expressions that must all be true."""
 

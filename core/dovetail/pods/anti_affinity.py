@@ -9,11 +9,12 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from dovetail import names
+from dovetail.api.builtin import LabelSelector
 from dovetail.api.gpujob import GPUJob
 from dovetail.engine.model.topology import HOSTNAME
 from dovetail.jobs.batch_job import is_guests
 from dovetail.pods.node_affinity import holds
-from dovetail.pods.template_types import LabelSelector, PodTerm, TemplateSpec
+from dovetail.pods.template_types import PodTerm, TemplateSpec
 
 # The labels that the Job controller gives all pods of a batch Job, with the name of the GPUJob.
 _JOB_NAMES: Final = ("batch.kubernetes.io/job-name", "job-name")

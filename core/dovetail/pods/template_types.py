@@ -6,20 +6,13 @@ invalid pod into one sentence; later code finds valid values.
 
 from msgspec import Struct, field
 
-from dovetail.api.builtin import SelectorRequirement
+from dovetail.api.builtin import LabelSelector, SelectorRequirement
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class _Said(Struct, frozen=True, kw_only=True, rename="camel"):
     """Other fields may have any value."""
-
-
-class LabelSelector(_Said, frozen=True, kw_only=True):
-    """Selects by labels; an empty selector selects all."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: list[SelectorRequirement] = []
 
 
 class PodTerm(_Said, frozen=True, kw_only=True):

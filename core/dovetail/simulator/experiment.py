@@ -81,7 +81,7 @@ class Moving(Protocol):
 
 
 class _Staying:
-    """Nobody moves."""
+    """All pods stay where they are."""
 
     def __init__(self) -> None:
         self.lost: list[tuple[float, float]] = []

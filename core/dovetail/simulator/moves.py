@@ -13,8 +13,8 @@ from dovetail.fragmentation.capacity import HOST, Columns
 from dovetail.fragmentation.ph_terms import PHAppraisal
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
 from dovetail.fragmentation.priced_headroom import PH
-from dovetail.moves.candidates import Candidate, candidates
-from dovetail.moves.residents import RESTART_SECONDS, Residents
+from dovetail.queue.moves.candidates import Candidate, candidates
+from dovetail.queue.moves.residents import RESTART_SECONDS, Residents
 
 # How many candidates are tried on the columns, and how many of those that hold are compared.
 _TRIES: Final = 96
@@ -35,9 +35,9 @@ class MovesSettings:
 
     lifetime_seconds: float = 27_118.0
     saved_every_seconds: float = 1800.0
-    starts: float = 0.3
+    starts: float = 1.0
     fragments: float = 1.0
-    move: float = 0.5
+    move: float = 1.25
     most_per_100: float = float("inf")
 
 
@@ -91,7 +91,7 @@ class Moves:
     def start(self, shape: Shape, *, at: float) -> Choice | None:
         """Move pods so that this one fits, on the columns too; returns its place. None where nothing is gained.
 
-        Nobody moves for pods without GPUs, nor for those that are there at the beginning.
+        No pod moves for pods without GPUs, nor for those that are there at the beginning.
         """
         settings = self._settings
         left = settings.most_per_100 * self._arrived / 100 - len(self.lost)

@@ -19,8 +19,8 @@ FOUND = MovesAnswer(
     moves=[
         MoveRow(
             job=JobReference(namespace="other", name="x", number=1),
-            before=[PlacedWorker(node="a", indexes=[2])],
-            after=[PlacedWorker(node="b", indexes=[0])],
+            source=[PlacedWorker(node="a", indexes=[2])],
+            destination=[PlacedWorker(node="b", indexes=[0])],
             saves_every_seconds=600,
             lost_device_seconds=660.0,
             away_seconds=90.0,
@@ -42,8 +42,7 @@ NONE = msgspec.structs.replace(
 
 def test_a_plan_is_a_sentence_its_moves_and_its_proof() -> None:
     assert text(FOUND).splitlines() == [
-        "job 4 (big) starts within 60s if 1 running job restarts elsewhere: 0.18 GPU hours are lost, and 8.00 are used "
-        "earlier.",
+        f"{FOUND.summary}.",
         "",
         "NAMESPACE  JOB  FROM  TO   LOSES       AWAY",
         "other      x    a:2   b:0  0.18 GPU h  90s",
@@ -70,8 +69,10 @@ def test_without_a_plan_it_says_how_many_may_move_and_what_it_does_not_count() -
     assert shown.splitlines() == [
         "No moves for job 4 (big): it starts without moves.",
         "",
-        "1 running job may move: those that may be preempted, have run long enough, and have all their workers on "
-        "nodes.",
+        (
+            "1 running job may move: those that may be preempted, have run long enough, and have all their workers on "
+            "nodes."
+        ),
         "",
         "PodDisruptionBudgets may not be read.",
     ]

@@ -10,7 +10,7 @@ from dovetail.fragmentation.capacity import Columns
 from dovetail.fragmentation.pod_shapes import Choice, Shape
 from dovetail.fragmentation.policy import Policy
 from dovetail.fragmentation.priced_headroom import ph_online
-from dovetail.moves.residents import RESTART_SECONDS
+from dovetail.queue.moves.residents import RESTART_SECONDS
 from dovetail.simulator.curve import average_allocation, lost_by_moves
 from dovetail.simulator.experiment import Outcome
 from dovetail.simulator.moves import Moves, MovesSettings

@@ -1,9 +1,9 @@
 """PodDisruptionBudgets, read where access is allowed."""
 
+from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.resources import PODDISRUPTIONBUDGETS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden
-from dovetail.pods.disruption_budgets import PodDisruptionBudget
 
 
 async def list_disruption_budgets(client: Client) -> list[PodDisruptionBudget] | None:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.score.fit_cache import FitCache
-from dovetail.moves.plan import Movable, MovePlan, NoPlan, Rules
-from dovetail.moves.proof import Queue, plan_moves
-from dovetail.moves.residents import RESTART_SECONDS
 from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, find_room
 from dovetail.queue.model.gate import Gate, Open, Refused
+from dovetail.queue.moves.plan import Movable, MovePlan, NoPlan, Rules
+from dovetail.queue.moves.proof import Queue, plan_moves
+from dovetail.queue.moves.residents import RESTART_SECONDS
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.backfill.test_backfill import make_job
 
@@ -82,7 +82,9 @@ def start(job: Candidate, *, node: str, ledger: Ledger) -> tuple[str, ...]:
 def moves(plan: MovePlan | NoPlan) -> dict[str, str]:
     """Where each job that moves goes: the nodes of its workers."""
     assert isinstance(plan, MovePlan), plan
-    return {each.job.key.removeprefix("uid-"): " ".join(claim.node for claim in each.after) for each in plan.moves}
+    return {
+        each.mover.job.key.removeprefix("uid-"): " ".join(claim.node for claim in each.claims) for each in plan.moves
+    }
 
 
 BIG = make_job("big", "4")
@@ -305,13 +307,13 @@ def test_no_plan_promises_a_device_twice_or_moves_a_job_twice(drawn: tuple[Scene
         if isinstance(plan, NoPlan):
             continue
         event("a plan")
-        moved = [each.job.key for each in plan.moves]
+        moved = [each.mover.job.key for each in plan.moves]
         assert len(set(moved)) == len(moved)
         assert plan.net_device_seconds > 0
-        gone = {claim.key for move in plan.moves for claim in move.before}
+        gone = {claim.key for move in plan.moves for claim in move.held}
         stay = [claim for claim in made.queue.ledger.claims() if claim.key not in gone]
         held: Counter[str] = Counter()
-        for claim in [*stay, *plan.claims, *(claim for move in plan.moves for claim in move.after)]:
+        for claim in [*stay, *plan.claims, *(claim for move in plan.moves for claim in move.claims)]:
             for device in claim.devices:
                 held[device.uuid] += device.share_milli
         assert max(held.values()) <= 1000

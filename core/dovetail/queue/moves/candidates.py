@@ -14,7 +14,7 @@ import numpy as np
 from dovetail.fragmentation.capacity import CPU, FREE_DEVICES, HOST, MOST_LEFT, Bools, Columns, Floats, Ints, needs
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.policy import fitting
-from dovetail.moves.residents import Residents
+from dovetail.queue.moves.residents import Residents
 
 # Nodes on which several jobs are combined, those with the cheapest devices first.
 _NODES: Final = 48

@@ -24,15 +24,15 @@ from dovetail.engine.score.fit_cache import FitCache
 from dovetail.engine.score.priced_rows import shape_of
 from dovetail.fragmentation.capacity import Bools
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
-from dovetail.moves.candidates import candidates
-from dovetail.moves.plan import Movable, Move, MovePlan, NoPlan, Rules
-from dovetail.moves.residents import RESTART_SECONDS, Residents
 from dovetail.queue.backfill.advance_reservation import Windows
 from dovetail.queue.backfill.reservation import set_aside
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.estimates.simulation import FORESEEN_JOBS, play
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, find_room
 from dovetail.queue.model.gate import Gate
+from dovetail.queue.moves.candidates import candidates
+from dovetail.queue.moves.plan import Movable, Move, MovePlan, NoPlan, Rules
+from dovetail.queue.moves.residents import RESTART_SECONDS, Residents
 from dovetail.queue.preemption.policy import ENDING_SECONDS
 from dovetail.queue.preemption.victims import without_pause
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
@@ -107,7 +107,7 @@ def plan_moves(
 
 
 def _refusal(ask: Ask) -> NoPlan | None:
-    """Why nobody moves for such a request."""
+    """Why no job moves for such a request."""
     if ask.gpu is None:
         return NoPlan(reason="it requests no GPU, and moves free GPUs")
     if ask.profile:
@@ -154,7 +154,7 @@ def _proven(
     rules: Rules,
     pause: Callable[[], None],
 ) -> MovePlan | NoPlan:
-    """The plan, if the queue starts the job on the ledger after the moves and nobody else starts later."""
+    """The plan, if the queue starts the job on the ledger after the moves and no other job starts later."""
     ledger, leaving = _after(tried, queue=queue, rules=rules)
     look = SchedulingCycle(ledger.copy(), sites=queue.sites, leaving=leaving, gate=queue.gate(), windows=queue.windows)
     verdict: Verdict | None = None
@@ -200,9 +200,9 @@ def _gain(job: Candidate, *, in_seconds: float, otherwise: float | None) -> floa
 def _moves(tried: _Tried, *, queue: Queue, rules: Rules) -> Iterator[Move]:
     for each in tried.movers:
         yield Move(
-            job=each.job,
-            before=tuple(claim for key in each.claims if (claim := queue.ledger.claim(key)) is not None),
-            after=tried.after[each.job.key],
+            mover=each,
+            held=tuple(claim for key in each.claims if (claim := queue.ledger.claim(key)) is not None),
+            claims=tried.after[each.job.key],
             lost_device_seconds=lost_device_seconds(each, rules=rules),
             away_seconds=ENDING_SECONDS + RESTART_SECONDS,
         )
@@ -378,7 +378,7 @@ class _Search:
         return _Tried(movers=tuple(movers), after=after, lost_device_seconds=lost)
 
     def _room(self, job: Candidate) -> Room | None:
-        """The room of a job on the draft, beside the advance reservations that it must not touch."""
+        """The room of a job on the draft, outside the advance reservations that it must not touch."""
         ledger, fit_cache = self._draft.ledger, self._draft.fit_cache
         for each in self._queue.windows.against(job):
             ledger = set_aside(each, ledger=ledger, leaving=self._queue.leaving)

@@ -8,9 +8,9 @@ import pytest
 
 from dovetail import names
 from dovetail.answers.moves import MovesAnswer
+from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob
-from dovetail.pods.disruption_budgets import PodDisruptionBudget
-from dovetail.query.moves import moves_for
+from dovetail.query.explain.moves import moves_for
 from tests.core.query.clusters import RandomCluster
 from tests.operator_.builders import NOW, at, make_child
 
@@ -69,7 +69,7 @@ def test_a_job_moves_to_the_other_node() -> None:
     assert found.holds
     (move,) = found.moves
     assert (move.job.name, move.saves_every_seconds) == ("x-1", 600)
-    assert [each.node for each in move.before + move.after + found.workers] == ["a", "b", "a"]
+    assert [each.node for each in move.source + move.destination + found.workers] == ["a", "b", "a"]
     assert move.lost_device_seconds == 660.0
     assert "(wants-2) starts within" in found.summary
     assert "if 1 running job restarts elsewhere: 0.18 GPU hours are lost" in found.summary

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dovetail.fragmentation.capacity import Columns
 from dovetail.fragmentation.pod_shapes import Choice, Shape
-from dovetail.moves.candidates import Candidate, candidates
-from dovetail.moves.residents import RESTART_SECONDS, Residents
+from dovetail.queue.moves.candidates import Candidate, candidates
+from dovetail.queue.moves.residents import RESTART_SECONDS, Residents
 
 SHAPES = (
     Shape(cpu_milli=2000, memory_mib=1024, gpus=1, share_milli=300),

@@ -7,19 +7,20 @@ from typing import Final
 from dovetail.answers.jobs import job_reference
 from dovetail.answers.moves import MoveRow, MovesAnswer, PlacedWorker
 from dovetail.api.builtin import Pod
+from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.engine.model.claims import Claim
 from dovetail.formats.durations import human
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_external, is_guests, is_on_the_way, workers_without_node
-from dovetail.moves.plan import Movable, MovePlan, NoPlan, Rules
-from dovetail.moves.proof import Queue, plan_moves
-from dovetail.pods.disruption_budgets import PodDisruptionBudget, covered_pods, disruptions_allowed
 from dovetail.query.checkpoints import checkpoint
 from dovetail.query.queue_view import QueueView, queue_view
 from dovetail.queue.inputs.leaving_pods import pods_of_batch_jobs
 from dovetail.queue.limits.quota_reservations import windows_of
+from dovetail.queue.moves.disruption_budgets import covered_pods, disruptions_allowed
+from dovetail.queue.moves.plan import Movable, MovePlan, NoPlan, Rules
+from dovetail.queue.moves.proof import Queue, plan_moves
 
 _BUDGETS_UNREAD: Final = (
     "PodDisruptionBudgets may not be read, so the plan may need one more pod of one to end than it allows"
@@ -53,10 +54,10 @@ def moves_for(
         holds=True,
         moves=[
             MoveRow(
-                job=job_reference(jobs[each.job.key]),
-                before=_workers(each.before),
-                after=_workers(each.after),
-                saves_every_seconds=jobs[each.job.key].spec.checkpoint_interval_seconds,
+                job=job_reference(jobs[each.mover.job.key]),
+                source=_workers(each.held),
+                destination=_workers(each.claims),
+                saves_every_seconds=jobs[each.mover.job.key].spec.checkpoint_interval_seconds,
                 lost_device_seconds=each.lost_device_seconds,
                 away_seconds=each.away_seconds,
             )

@@ -51,15 +51,15 @@ class Rules:
 class Move:
     """One job restarts elsewhere.
 
-    - `job`: the job
-    - `before`, `after`: what its workers hold, and what they will hold
+    - `mover`: the job
+    - `held`, `claims`: what its workers hold, and what they will hold
     - `lost_device_seconds`: unsaved work and the restart, for all its devices, at most
     - `away_seconds`: from the end of its pods to its start elsewhere, at most
     """
 
-    job: Candidate
-    before: tuple[Claim, ...]
-    after: tuple[Claim, ...]
+    mover: Movable
+    held: tuple[Claim, ...]
+    claims: tuple[Claim, ...]
     lost_device_seconds: float
     away_seconds: float
 
