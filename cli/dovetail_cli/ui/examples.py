@@ -55,6 +55,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
         "dovetail explain request '2(V100)'",
         "dovetail explain request 0.5 --mode Fractional --memory-host 16Gi",
     ),
+    "move plan": ("dovetail move plan 7", "dovetail move plan train-resnet --namespace vision -o json"),
     "console": ("dovetail console", "dovetail console --gateway https://dovetail.example.com --no-browser"),
     "cordon": ("dovetail cordon node-1:2", "dovetail cordon node-1:0-3 node-2:all"),
     "uncordon": ("dovetail uncordon node-1:2", "dovetail uncordon --mended node-1:2"),

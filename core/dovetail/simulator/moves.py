@@ -35,9 +35,9 @@ class MovesSettings:
 
     lifetime_seconds: float = 27_118.0
     saved_every_seconds: float = 1800.0
-    starts: float = 1.0
+    starts: float = 0.3
     fragments: float = 1.0
-    move: float = 1.25
+    move: float = 0.5
     most_per_100: float = float("inf")
 
 

@@ -20,7 +20,7 @@ from dovetail.queue.inputs.leaving_pods import pods_of_batch_jobs
 from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.moves.disruption_budgets import covered_pods, disruptions_allowed
 from dovetail.queue.moves.plan import Movable, MovePlan, NoPlan, Rules
-from dovetail.queue.moves.proof import Queue, plan_moves
+from dovetail.queue.moves.proof import MovableJobs, Queue, plan_moves
 
 _BUDGETS_UNREAD: Final = (
     "PodDisruptionBudgets may not be read, so the plan may need one more pod of one to end than it allows"
@@ -43,7 +43,8 @@ def moves_for(
     else:
         grace = objects.settings.preemption.grace
         rules = Rules(grace_seconds=grace, disruptions_allowed=disruptions_allowed(budgets or ()))
-        found = plan_moves(wanted, queue=_queue_of(queue), movable=movable, rules=rules, pause=checkpoint)
+        able = MovableJobs(movable, ledger=queue.view.ledger, rules=rules)
+        found = plan_moves(wanted, queue=_queue_of(queue), movable=able, pause=checkpoint)
     notes = [_BUDGETS_UNREAD] if budgets is None else []
     jobs = {each.metadata.uid: each for each in objects.jobs}
     if isinstance(found, NoPlan):

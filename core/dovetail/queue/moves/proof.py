@@ -2,9 +2,9 @@
 
 1. Sets of running jobs that would make room for the waiting job, from `candidates`, the cheapest first.
 2. Each is tried on a copy of the ledger: the jobs leave, the waiting job is placed, then each of them again.
-3. The queue's own cycle decides on the result. It must start the job, within all limits and reservations, and by
+3. What the job gains must exceed what the moves lose.
+4. The queue's own cycle decides on the result. It must start the job, within all limits and reservations, and by
    expected run times no other waiting job starts later than without the moves.
-4. The gain must exceed the loss.
 
 Nothing ends before all of this holds. Pure.
 """
@@ -79,25 +79,27 @@ def plan_moves(
     job: Candidate,
     *,
     queue: Queue,
-    movable: Sequence[Movable],
-    rules: Rules | None = None,
+    movable: "MovableJobs",
     starts: Mapping[str, float] | None = None,
     pause: Callable[[], None] = without_pause,
 ) -> MovePlan | NoPlan:
     """The cheapest moves that are proven to start a waiting job; or why there are none.
 
-    `starts` are the `expected_starts` of the queue, if they are known already. `pause` is called between the parts of a
-    long search.
+    `movable` has been made of the queue's ledger. `starts` are the `expected_starts` of the queue, if they are known
+    already. `pause` is called between the parts of a long search.
     """
-    rules = rules or Rules()
     if (refusal := _refusal(job.ask)) is not None:
         return refusal
     before = expected_starts(queue, pause=pause) if starts is None else starts
     if before.get(job.key) == 0.0:
         return NoPlan(reason="it starts without moves")
-    search, problem, proofs = _Search(job, queue=queue, movable=movable, rules=rules), NoPlan(reason=_NOT_MOVED), 0
-    for tried in search.found(pause=pause):
-        proven = _proven(job, tried=tried, before=before, queue=queue, rules=rules, pause=pause)
+    problem, proofs, gain = NoPlan(reason=_NOT_MOVED), 0, _gain(job, otherwise=before.get(job.key), rules=movable.rules)
+    for tried in _Search(job, queue=queue, movable=movable).found(pause=pause):
+        if tried.lost_device_seconds >= gain - movable.rules.least_gain:
+            # The next ones cost more.
+            lost = tried.lost_device_seconds
+            return NoPlan(reason=f"the moves would lose {lost:.0f} device-seconds and gain {gain:.0f}")
+        proven = _proven(job, tried=tried, before=before, queue=queue, rules=movable.rules, pause=pause)
         if isinstance(proven, MovePlan):
             return proven
         problem, proofs = proven, proofs + 1
@@ -170,30 +172,27 @@ def _proven(
     after = _starts(queue, ledger=ledger, leaving=leaving, until=until, pause=pause) if others else {}
     if any(after.get(key, float("inf")) > before[key] for key in others):
         return NoPlan(reason="the moves that make room for it would delay the start of another job")
-    in_seconds = rules.grace_seconds + ENDING_SECONDS
-    otherwise = before.get(job.key)
-    plan = MovePlan(
+    return MovePlan(
         starts=job,
         claims=verdict.claims,
-        in_seconds=in_seconds,
-        otherwise_seconds=otherwise,
+        in_seconds=_start_seconds(rules),
+        otherwise_seconds=before.get(job.key),
         moves=tuple(_moves(tried, queue=queue, rules=rules)),
         lost_device_seconds=tried.lost_device_seconds,
-        gained_device_seconds=_gain(job, in_seconds=in_seconds, otherwise=otherwise),
+        gained_device_seconds=_gain(job, otherwise=before.get(job.key), rules=rules),
         compared=len(others),
     )
-    if plan.net_device_seconds <= rules.least_gain:
-        return NoPlan(
-            reason=f"the moves would lose {plan.lost_device_seconds:.0f} device-seconds and gain "
-            f"{plan.gained_device_seconds:.0f}"
-        )
-    return plan
 
 
-def _gain(job: Candidate, *, in_seconds: float, otherwise: float | None) -> float:
+def _start_seconds(rules: Rules) -> float:
+    """When the job starts by a plan, at most: once the last of those that move has ended."""
+    return rules.grace_seconds + ENDING_SECONDS
+
+
+def _gain(job: Candidate, *, otherwise: float | None, rules: Rules) -> float:
     """The device-seconds that the job uses before it would start without moves."""
     runs = job.run_seconds if job.likely_seconds is None else job.likely_seconds
-    earlier = runs if otherwise is None else min(runs, max(0.0, otherwise - in_seconds))
+    earlier = runs if otherwise is None else min(runs, max(0.0, otherwise - _start_seconds(rules)))
     return job.gpus * earlier
 
 
@@ -276,18 +275,36 @@ class _Draft:
         into += claims
 
 
+class MovableJobs:
+    """The jobs that may move, in columns, and a draft of the ledger: made once for all plans of one moment."""
+
+    def __init__(self, movable: Sequence[Movable], *, ledger: Ledger, rules: Rules | None = None) -> None:
+        self.rules = rules or Rules()
+        self.by_key = {each.job.key: each for each in movable}
+        self.draft = _Draft(ledger)
+        self.draft.mirror.follow()
+        self.mean_mib = _mean_device_mib(ledger)
+        self.residents = Residents(width=self.draft.mirror.columns.left.shape[1])
+        slots: dict[str, dict[str, tuple[int, int]]] = {}
+        for key, each in self.by_key.items():
+            claims = [claim for one in each.claims if (claim := ledger.claim(one)) is not None]
+            parts = [_part(claim, ledger=ledger, slots=slots) for claim in claims]
+            if parts and all(part is not None for part in parts):
+                unsaved = min(each.run_seconds + self.rules.grace_seconds, each.saved_every_seconds)
+                self.residents.add(key, parts=[part for part in parts if part is not None], started=-unsaved)
+
+
 class _Search:
     """The search for moves that fit on the ledger."""
 
-    def __init__(self, job: Candidate, *, queue: Queue, movable: Sequence[Movable], rules: Rules) -> None:
+    def __init__(self, job: Candidate, *, queue: Queue, movable: MovableJobs) -> None:
         self._job = job
         self._queue = queue
-        self._rules = rules
-        self._draft = _Draft(queue.ledger)
-        self._movable = {each.job.key: each for each in movable if each.job.key != job.key}
-        self._draft.mirror.follow()
-        self._residents = self._columns_of_residents()
-        self._mean_mib = _mean_device_mib(queue.ledger)
+        self._rules = movable.rules
+        self._draft = movable.draft
+        self._movable = movable.by_key
+        self._residents = movable.residents
+        self._mean_mib = movable.mean_mib
 
     def found(self, *, pause: Callable[[], None]) -> Iterator[_Tried]:
         """Moves after which the job and all that move have room, the cheapest first."""
@@ -385,18 +402,6 @@ class _Search:
             fit_cache = FitCache(ledger)
         found = find_room(job, ledger=ledger, fit_cache=fit_cache, sites=self._queue.sites)
         return found if isinstance(found, Room) else None
-
-    def _columns_of_residents(self) -> Residents:
-        """The jobs that may move, where each of their claims is known by device."""
-        ledger, width = self._queue.ledger, self._draft.mirror.columns.left.shape[1]
-        residents, slots = Residents(width=width), dict[str, dict[str, tuple[int, int]]]()
-        for key, each in self._movable.items():
-            claims = [claim for one in each.claims if (claim := ledger.claim(one)) is not None]
-            parts = [_part(claim, ledger=ledger, slots=slots) for claim in claims]
-            if parts and all(part is not None for part in parts):
-                unsaved = min(each.run_seconds + self._rules.grace_seconds, each.saved_every_seconds)
-                residents.add(key, parts=[part for part in parts if part is not None], started=-unsaved)
-        return residents
 
 
 def _part(claim: Claim, *, ledger: Ledger, slots: dict[str, dict[str, tuple[int, int]]]) -> Choice | None:

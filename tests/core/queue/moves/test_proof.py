@@ -14,7 +14,7 @@ from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, find_room
 from dovetail.queue.model.gate import Gate, Open, Refused
 from dovetail.queue.moves.plan import Movable, MovePlan, NoPlan, Rules
-from dovetail.queue.moves.proof import Queue, plan_moves
+from dovetail.queue.moves.proof import MovableJobs, Queue, plan_moves
 from dovetail.queue.moves.residents import RESTART_SECONDS
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.backfill.test_backfill import make_job
@@ -43,7 +43,8 @@ class Scene:
     movable: Sequence[Movable]
 
     def plan(self, job: Candidate, *, rules: Rules | None = None) -> MovePlan | NoPlan:
-        return plan_moves(job, queue=self.queue, movable=self.movable, rules=rules)
+        able = MovableJobs(self.movable, ledger=self.queue.ledger, rules=rules)
+        return plan_moves(job, queue=self.queue, movable=able)
 
 
 def scene(
@@ -317,3 +318,11 @@ def test_no_plan_promises_a_device_twice_or_moves_a_job_twice(drawn: tuple[Scene
             for device in claim.devices:
                 held[device.uuid] += device.share_milli
         assert max(held.values()) <= 1000
+
+
+@given(queues())
+def test_plans_of_one_moment_do_not_depend_on_each_other(drawn: tuple[Scene, list[Candidate]]) -> None:
+    made, waiting = drawn
+    able = MovableJobs(made.movable, ledger=made.queue.ledger)
+    for job in waiting:
+        assert plan_moves(job, queue=made.queue, movable=able) == made.plan(job)
