@@ -1,6 +1,7 @@
 """The application as a whole, run in its own process: exit codes, sentences, and what it imports."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import metadata
@@ -140,7 +141,7 @@ def test_the_exit_code_is_the_process_own() -> None:
 def test_no_command_at_all_is_a_usage_error_that_shows_the_help() -> None:
     done = run()
     assert done.returncode == 2
-    assert "gbatch        Submit a job" in done.stdout
+    assert re.search(r"^  gbatch +Submit a job$", done.stdout, re.MULTILINE)
 
 
 def test_debugging_shows_where_an_error_came_from() -> None:

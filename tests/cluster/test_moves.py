@@ -57,7 +57,7 @@ async def test_a_plan_that_a_person_carries_out_starts_the_job(scattered: Jobs, 
     assert [each["node"] for each in move["destination"]] == [nodes[other]]
 
     shown = await asyncio.to_thread(plan, "big")
-    assert shown.stdout.splitlines()[0].startswith("job 4 (big) starts within ")
+    assert shown.stdout.splitlines()[0].startswith("Job 4 (big) starts within ")
     assert shown.stdout.rstrip().endswith("No other job waits. Nothing was changed.")
 
     await scattered.change(moved, suspend=True)

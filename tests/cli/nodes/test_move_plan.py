@@ -13,7 +13,7 @@ from dovetail_cli.nodes.move_plan import text
 
 FOUND = MovesAnswer(
     job=JobReference(namespace="team", name="big", number=4),
-    summary="job 4 (big) starts within 60s if 1 running job restarts elsewhere: 0.18 GPU hours are lost, and 8.00 are "
+    summary="Job 4 (big) starts within 60s if 1 running job restarts elsewhere: 0.18 GPU hours are lost, and 8.00 are "
     "used earlier",
     holds=True,
     moves=[

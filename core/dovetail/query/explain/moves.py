@@ -158,7 +158,7 @@ def _summary(job: GPUJob, *, plan: MovePlan) -> str:
     jobs = f"{count} running job{'s' if count != 1 else ''}"
     otherwise = "" if plan.otherwise_seconds is None else f" instead of {human(plan.otherwise_seconds)}"
     return (
-        f"{_name(job)} starts within {human(plan.in_seconds)}{otherwise} if {jobs} restart{'s' * (count == 1)} "
+        f"J{_name(job)[1:]} starts within {human(plan.in_seconds)}{otherwise} if {jobs} restart{'s' * (count == 1)} "
         f"elsewhere: {plan.lost_device_seconds / 3600:.2f} GPU hours are lost, and "
         f"{plan.gained_device_seconds / 3600:.2f} are used earlier"
     )

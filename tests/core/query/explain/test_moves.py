@@ -71,7 +71,7 @@ def test_a_job_moves_to_the_other_node() -> None:
     assert (move.job.name, move.saves_every_seconds) == ("x-1", 600)
     assert [each.node for each in move.source + move.destination + found.workers] == ["a", "b", "a"]
     assert move.lost_device_seconds == 660.0
-    assert "(wants-2) starts within" in found.summary
+    assert found.summary.startswith("Job 2 (wants-2) starts within ")
     assert "if 1 running job restarts elsewhere: 0.18 GPU hours are lost" in found.summary
 
 
