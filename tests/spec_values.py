@@ -1,6 +1,7 @@
 """Values of the fields of a job's spec that stand in an annotation of its pods or are one option of gbatch.
 
-What any such field goes through is tested with these: a new field needs a line here.
+And of the keys by which the configuration ranks nodes for one namespace. What any such field or key goes through is
+tested with these: a new one needs a line here.
 """
 
 from dataclasses import dataclass
@@ -104,3 +105,7 @@ OPTIONAL: Final = (
         refusal="write the value of a label such as a100",
     ),
 )
+
+
+# What the configuration may say of one namespace's ranking of nodes, by key.
+RANKED: Final[dict[str, Any]] = {"namespace_policies": "Pack", "namespace_score_weights": {"cpu": {"min": 5.0}}}

@@ -1,5 +1,5 @@
 // Every text of the console: English, Simplified Chinese. {0}, {1} … are filled in.
-// Sentences about jobs come from the API, which writes English.
+// reasons.ts has the messages about jobs; explanations come from the API, which writes English.
 import { language } from "./preferences";
 
 const TEXTS = {

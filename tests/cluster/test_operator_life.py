@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.api.builtin import ConfigMap, Event
+from dovetail.api.reasons.catalog import rendered
 from dovetail.api.resources import CONFIGMAPS, EVENTS, GPUJOBS, JOBS
 from dovetail.formats.durations import human, moment
 from dovetail.kube.client import Client
@@ -120,6 +121,7 @@ async def test_the_first_reason_that_is_told_is_the_true_one(jobs: Jobs) -> None
     status = await jobs.until("x", lambda status: bool(status.reason))
     assert (status.phase, status.reason) == ("Queued", "Resources")
     assert status.message.startswith("Need 2 GPUs, only 0 available")
+    assert rendered(status.details).message == status.message
 
 
 async def test_a_job_that_waits_starts_when_there_is_room_and_the_higher_priority_first(jobs: Jobs) -> None:
@@ -138,6 +140,7 @@ async def test_what_could_never_run_says_the_largest_that_could(jobs: Jobs) -> N
     await jobs.submit(gpu=16)
     status = await jobs.phase("Queued", reason="ExceedsCapacity")
     assert status.message == "Need 16 GPUs, only 4 available on one node: the largest request that could ever fit is 4"
+    assert [each.code for each in status.details] == ["TooFewGPUs", "OnOneNode", "LargestEver"]
 
 
 async def test_a_cancelled_job_ends_and_its_pods_go(jobs: Jobs) -> None:

@@ -2,10 +2,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
+from dovetail.api.reasons.capacity import NEED
 from dovetail_gateway.app import Options
 from dovetail_gateway.console import build
 from tests.console import browser as browsers
@@ -42,12 +44,14 @@ async def api() -> AsyncIterator[GatewayApiServer]:
         runs = {"phase": "Running", "number": 1, "gpus": 1, "request": "1(V100)", "nodes": ["a"], "devices": [held]}
         runs["startTime"] = "2026-11-01T00:00:10Z"
         waits = {"phase": "Queued", "number": 2, "gpus": 16, "request": "8", "reason": "Resources"}
-        waits["message"] = "Need 16 GPUs, only 14 available"
+        need = NEED(count=16, available=14, profile="")
+        waits |= {"message": need.message, "details": msgspec.to_builtins(need.clauses)}
         place: dict[str, Any] = {"position": 1, "estimatedStart": "2100-01-01T00:00:00Z"}
         place |= {"estimatedStartEarliest": "2099-01-01T00:00:00Z", "estimatedStartLatest": "2101-01-01T00:00:00Z"}
         waits["queue"] = place
         blocked = {"phase": "Queued", "number": 3, "gpus": 1, "request": "1", "reason": "Dependency"}
         blocked["message"] = "Waits for next"
+        blocked["details"] = [{"code": "WaitsForSomethingNew", "parameters": {"job": "next"}}]
         server.put("gpujobs", make_job("train", namespace="red", number=1, user="rita", status=runs))
         server.put("gpujobs", make_job("next", namespace="red", number=2, user="rita", status=waits, gpu=8, workers=2))
         after = make_job(

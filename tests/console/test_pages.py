@@ -203,6 +203,9 @@ async def test_the_whole_console_speaks_chinese(window: Window) -> None:
     page = await window.sign_in("red-token", path="queue")
     await page.get_by_label("Language").select_option("zh")
     await shows(page, "队列")
+    await shows(page, "需要 16 个 GPU，仅 14 个可用")
+    # A message with a clause that is not translated.
+    await shows(page, "Waits for next")
     await expect(page.locator("html")).to_have_attribute("lang", "zh-Hans")
 
 

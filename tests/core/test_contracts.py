@@ -8,6 +8,8 @@ from dovetail import names
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Phase, Reason
 from dovetail.api.gpunode import Assignment, Device, Enforcement, GPUNodeStatus, Links, Stranger
+from dovetail.api.reasons import capacity, nodes
+from dovetail.api.reasons.catalog import clauses_of
 from dovetail.engine.filter.messages import need
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.refusals import UNRESOLVABLE, RefusalKind
@@ -54,9 +56,7 @@ def test_the_refusals_and_their_lists_are_those_of_the_contract() -> None:
 
 
 def test_every_reason_of_a_shortage_is_in_the_closed_set() -> None:
-    told = set(
-        re.findall(r'reason="(\w+)"', (ROOT / "core/dovetail/engine/gang/shortage.py").read_text(encoding="utf-8"))
-    )
+    told = {each.reason.code for each in (*clauses_of(capacity), *clauses_of(nodes)) if each.reason is not None}
     assert told == {"ExceedsCapacity", "Fragmentation", "MemoryGuard", "NodeUnhealthy", "Resources"}
     assert told <= set(get_args(Reason))
     assert Shortage.__annotations__["reason"] == Reason

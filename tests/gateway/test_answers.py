@@ -36,6 +36,7 @@ STARTS = DryRun(
     outcome="Starts",
     reason="",
     message="",
+    details=[],
     nodes=None,
     position=None,
     start=None,

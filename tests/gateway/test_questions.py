@@ -11,7 +11,6 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.objects import ClusterObjects
-from dovetail.config.groups import NamespaceWeights
 from dovetail.config.settings import Settings
 from dovetail.decoding import convert, decode
 from dovetail_gateway.access.visibility import Visibility
@@ -19,6 +18,7 @@ from dovetail_gateway.cluster.other_names import ANOTHER, OtherNames, readable
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.served import Face
+from tests.spec_values import RANKED
 
 SPEC = {"template": {"spec": {"containers": [{"name": "m", "image": "x"}]}}}
 RED = Visibility(frozenset({"red"}))
@@ -195,11 +195,9 @@ def test_no_hidden_name_is_left_in_the_renamed_cluster() -> None:
         gpunodes=(),
         pods=(),
         jobs=[job],
-        settings=Settings(
-            namespace_policies={"canaryns": "Pack"},
-            namespace_time_limits={"canaryns": 60},
-            namespace_cpu_fallback={"canaryns": 60},
-            namespace_score_weights={"canaryns": NamespaceWeights()},
+        settings=Settings.model_validate(
+            {key: {"canaryns": value} for key, value in RANKED.items()}
+            | {"namespace_time_limits": {"canaryns": 60}, "namespace_cpu_fallback": {"canaryns": 60}}
         ),
     )
     found = other_names(job).cluster(objects)

@@ -746,6 +746,7 @@ async def test_a_task_is_refused_before_it_starts_only_where_no_wait_would_help(
         outcome=outcome,
         reason="",
         message="as the queue says",
+        details=[],
         nodes=None,
         position=None,
         start=None,

@@ -38,6 +38,7 @@ from dovetail_operator.watchers.waiting_pods import WaitingPods
 from dovetail_operator.writes.unreadable_jobs import UnreadableJobs
 from tests.operator_.builders import at, make_job, make_pod, make_state
 from tests.operator_.test_main import KUBECONFIG
+from tests.spec_values import RANKED
 
 POOL = {"model": "V100", "gpus": 8, "max_nodes": 4, "labels": {"pool": "v"}, "cpu": "64", "memory": "256Gi"}
 PREEMPTION = {
@@ -59,12 +60,11 @@ KEYS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "measurement_max_age": (661, {"measurement_max_age_seconds": 661}),
     "agents_read_pods": (True, {"writes_tenants": False}),
     "policy": ("Pack", {"rankings": ...}),
-    "namespace_policies": ({"team": "Pack"}, {"rankings": ...}),
     "fragmentation_policy": ("fgd", {"fragmentation": "fgd"}),
     "topology_levels": (["rack=example.com/rack"], {"levels": ...}),
     "utilization_smoothing": (121, {"smoothing_seconds": 121}),
     "score_weights": ({"cpu": 7}, {"rankings": ...}),
-    "namespace_score_weights": ({"team": {"cpu": 3}}, {"rankings": ...}),
+    **{key: ({"team": value}, {"rankings": ...}) for key, value in RANKED.items()},
     "bind_deadline_seconds": (5, {"bind_seconds": 35}),
     "memory_guard": ("Aggressive", {"memory_strategy": "Aggressive", "limits": ..., "audit_rules": ...}),
     "tenants_per_device": (2, {"limits": replace(LIMITS, turns_per_device=2), "audit_rules": ...}),
@@ -169,9 +169,8 @@ def state_of(operator: Operator) -> State:
 # A live key, and where the state has what follows from it.
 LIVE: Mapping[str, Callable[[State], Any]] = {
     "policy": lambda state: state.requests._rankings,
-    "namespace_policies": lambda state: state.requests._rankings,
     "score_weights": lambda state: state.requests._rankings,
-    "namespace_score_weights": lambda state: state.requests._rankings,
+    **dict.fromkeys(RANKED, lambda state: state.requests._rankings),
     "topology_levels": lambda state: state.requests._levels,
     "training_per_device": lambda state: state.store.view.ledger.limits.training_per_device,
     "inference_per_device": lambda state: state.store.view.ledger.limits.inference_per_device,

@@ -18,7 +18,7 @@ from dovetail.sdk.progress import sentence, shower
 HOSTILE = "<script>alert('&')</script>"
 ROW = JobRow(
     namespace="red", name="train", display_name="train", uid="u", number=7, user="rita", project="p", phase="Queued",
-    reason="Resources", message=HOSTILE, request="2(V100)", gpus=2, device=None, simulated=False, workers=1,
+    reason="Resources", message=HOSTILE, details=[], request="2(V100)", gpus=2, device=None, simulated=False, workers=1,
     priority=10, reservation=False, position=3, estimated_start=None, earliest=None, latest=None, basis="",
     dependencies=[], nodes=[], devices=[], time_limit_seconds=None, submitted_at="2026-11-01T00:00:00Z",
     started_at=None, completed_at=None, lease_ends_at=None, ends_by=None, idle="",

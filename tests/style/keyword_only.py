@@ -31,6 +31,8 @@ POSITIONAL: Final = {
         "_ascend",
         "_intel",
         "_nvml",
+        "clause",
+        "for_devices",
         "by_state",
         "find",
         "made",

@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-# The groups of a command's options, by parameter; what is in none of them comes last, as Options.
+# The groups of a command's options, by parameter. What is in none of them has the group of its declaration, or comes
+# last, as Options.
 GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "gbatch": {
         "GPUs": (
-            "gpus", "gpu_memory", "shared", "mode", "memory_strategy", "workload", "cpu_fallback", "cpu_fallback_after",
+            "gpus", "gpu_memory", "shared", "mode", "memory_strategy", "cpu_fallback", "cpu_fallback_after",
         ),
         "Other resources": ("cpus", "memory"),
         "The job": ("name", "project", "interactive", "wait", "dry_run", "output_file", "error_file"),
@@ -17,12 +18,12 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
             "no_auto_cancel", "group", "max_concurrent",
         ),
         "Many of it": (
-            "array", "param", "param_file", "name_template", "workers", "min_workers", "topology", "restart",
+            "array", "param", "param_file", "name_template", "workers", "min_workers", "topology",
         ),
         "What it runs in": (
             "image", "profile", "conda_env", "config", "workdir", "upload", "env", "volume", "export",
         ),
-        "Where it runs": ("node_selector", "pool", "policy", "score_weights"),
+        "Where it runs": ("node_selector",),
         "Messages": ("notify_email", "notify_on"),
     },
 }  # fmt: skip
@@ -49,7 +50,9 @@ def _list(command: Any, *, context: Any, formatter: Any, groups: Mapping[str, Se
         word, text = record
         # An option without a word of its own for its value has that of its name.
         plain = _PYTHON_TYPE.sub("" if is_argument else f" {parameter.name.upper()}", word)
-        title = "Arguments" if is_argument else title_of.get(parameter.name, "Options")
+        # An option that is declared with its group names it as typer's panel.
+        own = getattr(parameter, "rich_help_panel", None) or "Options"
+        title = "Arguments" if is_argument else title_of.get(parameter.name, own)
         sections[title].append((plain, text))
     for title, records in sections.items():
         if records:

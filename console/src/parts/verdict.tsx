@@ -1,6 +1,7 @@
 // What a dry run of the queue said of a request, in words.
 import type { DryRun } from "../api/types";
 import { duration } from "../format";
+import { messageOf } from "../reasons";
 import { t } from "../texts";
 
 export function Verdict({ said }: { said: DryRun }) {
@@ -16,7 +17,7 @@ export function Verdict({ said }: { said: DryRun }) {
   return (
     <>
       <p>
-        <strong class={`outcome outcome-${said.outcome}`}>{main}</strong> {said.message}
+        <strong class={`outcome outcome-${said.outcome}`}>{main}</strong> {messageOf(said)}
       </p>
       {said.outcome === "Waits" && <p>{startOf(said)}</p>}
       {said.preemption && <p>{preemptionOf(said.preemption)}</p>}

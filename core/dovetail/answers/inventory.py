@@ -57,7 +57,7 @@ class DeviceUse:
     @property
     def reason(self) -> str:
         """Why it takes no new work, in one sentence that names the node; empty when it does."""
-        return self.unavailable[0].on(self.node, index=self.device.index) if self.unavailable else ""
+        return self.unavailable[0].on(self.node, index=self.device.index).message if self.unavailable else ""
 
     @property
     def cordoned(self) -> bool:
@@ -151,10 +151,10 @@ class NodeUse:
         if self.takes_work:
             return ""
         if self.unavailable:
-            return self.unavailable[0].on(self.name)
+            return self.unavailable[0].on(self.name).message
         problem = availability.unreadable(self.gpunode)
         if problem:
-            return Unavailable(cause="DriverUnreadable", detail=problem).on(self.name)
+            return Unavailable(cause="DriverUnreadable", detail=problem).on(self.name).message
         return next((use.reason for use in self.uses), f"node {self.name} reports no devices")
 
     @property

@@ -23,7 +23,7 @@ from dovetail.api.gpujob import (
     Phase,
 )
 from dovetail.api.historyquery import JobRecord
-from dovetail.api.meta import find_condition
+from dovetail.api.meta import MessageDetail, find_condition
 from dovetail.formats.notebook import view
 from dovetail.formats.timestamps import after, moment, timestamp
 from dovetail.jobs.display_name import display_name
@@ -38,6 +38,7 @@ class JobDependency(Dependency, frozen=True, kw_only=True, omit_defaults=False):
 class JobRow(Row, frozen=True, kw_only=True):
     """A GPUJob in one row. Times are RFC 3339.
 
+    `details` are the clauses of the message as codes and parameters, for other languages ([table](reasons.md)).
     `name` is that of the object, and `displayName` is what people call the job. `request` is what each worker requests,
     and `gpus` the number of GPUs of all workers. `device` is what it runs on: `cpu` also for one that runs without the
     GPUs it requests. `simulated` says that nothing of it really runs. `position` is its place in the queue, from 1.
@@ -56,6 +57,7 @@ class JobRow(Row, frozen=True, kw_only=True):
     phase: Phase
     reason: str
     message: str
+    details: list[MessageDetail]
     request: str
     gpus: int
     device: DeviceKind | None
@@ -134,12 +136,14 @@ class Removed(Row, frozen=True, kw_only=True):
 class Position(Row, frozen=True, kw_only=True):
     """The place of a job in the queue; null for one that does not wait for room.
 
+    `details` are the clauses of the message as codes and parameters.
     `boundsHeld` is how many of the latest jobs started within such bounds, a ratio.
     """
 
     phase: Phase
     reason: str
     message: str
+    details: list[MessageDetail]
     position: int | None
     estimated_start: str | None
     earliest: str | None
@@ -179,6 +183,7 @@ def job_row(job: GPUJob) -> JobRow:
         phase=status.phase or "Queued",
         reason=status.reason,
         message=status.message,
+        details=status.details,
         request=status.request or str(spec.gpu or ""),
         gpus=status.gpus,
         device=status.device,
@@ -247,6 +252,7 @@ def position_of(job: GPUJob) -> Position:
         phase=status.phase or "Queued",
         reason=status.reason,
         message=status.message,
+        details=status.details,
         position=None if place is None else place.position,
         estimated_start=None if place is None else place.estimated_start,
         earliest=None if place is None else place.estimated_start_earliest,

@@ -6,6 +6,7 @@ from dovetail.answers import Row
 from dovetail.answers.jobs import JobReference
 from dovetail.api.devices import DeviceShare
 from dovetail.api.gpujob import Mode, Policy
+from dovetail.api.meta import MessageDetail
 from dovetail.formats.notebook import view
 
 # How far the subject of an explanation is.
@@ -57,7 +58,8 @@ class DryRun(Row, frozen=True, kw_only=True):
 
     The job Starts now; Waits in the queue; Never can start here; NotBefore its begin time; is Blocked by its
     dependencies; or the request is Invalid. `reason` and `message` say why it does not start now, as its status would;
-    of a job that starts, the message says that it runs on the CPU, or is empty. `nodes` is null unless the job starts,
+    `details` are the clauses of the message as codes and parameters. Of a job that starts, the message says that it
+    runs on the CPU, or is empty. `nodes` is null unless the job starts,
     and where kube-scheduler alone chooses, as for a job without GPUs. `position` counts from 1. Of a job that waits,
     `start` is null if no known end makes room for it. `cpuInSeconds` is when a job that waits for busy GPUs would run
     on the CPU; null if it would wait for them. `limitsCounted` is false where GPUQuotas could not be read.
@@ -66,6 +68,7 @@ class DryRun(Row, frozen=True, kw_only=True):
     outcome: Literal["Starts", "Waits", "Never", "NotBefore", "Blocked", "Invalid"]
     reason: str
     message: str
+    details: list[MessageDetail]
     nodes: list[NodeShare] | None
     position: int | None
     start: DryRunStart | None

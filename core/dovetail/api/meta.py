@@ -82,6 +82,17 @@ class Condition(Described, frozen=True, kw_only=True, omit_defaults=False):
     observed_generation: Annotated[int, Meta(description="metadata.generation that this condition is about.")] = 0
 
 
+# The most clauses of a message that a status has.
+MOST_DETAILS: Final = 32
+
+
+class MessageDetail(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """One clause of a message, as code and parameters: what a program needs to say it in another language."""
+
+    code: Annotated[str, Meta(description="Code of the clause in the table of reasons.", max_length=64)]
+    parameters: Annotated[dict[str, str], Meta(description="What the clause's template names, as texts.")] = {}
+
+
 def find_condition(conditions: list[Condition], *, type: str) -> Condition | None:  # noqa: A002 - metav1's word
     """The condition of that type, or None."""
     return next((condition for condition in conditions if condition.type == type), None)

@@ -13,6 +13,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob, Reason
+from dovetail.api.reasons.clause import NOTHING, Sentence
+from dovetail.api.reasons.queue import ON_CPU_AT
+from dovetail.api.reasons.start import ON_CPU, ON_CPU_BECAUSE
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.timestamps import moment, timestamp
 
@@ -61,13 +64,13 @@ def wait_start_time(job: GPUJob, *, reason: str, after_seconds: float | None, no
     return job.status.gpu_wait_start_time if reason in _CONTINUES else None
 
 
-def due_clause(in_seconds: float | None, *, now: datetime) -> str:
+def due_clause(in_seconds: float | None, *, now: datetime) -> Sentence:
     """When a job that waits for busy GPUs runs on the CPU, for the end of its message; empty if it never does."""
     if in_seconds is None or math.isinf(in_seconds):
-        return ""
-    return f"; if it still waits at {timestamp(now + timedelta(seconds=in_seconds))}, it runs on the CPU (onNoGPU)"
+        return NOTHING
+    return ON_CPU_AT(time=timestamp(now + timedelta(seconds=in_seconds)))
 
 
-def on_cpu_message(why: str) -> str:
-    """The message on a job that runs on the CPU; `why` is empty where it is not known."""
-    return f"Runs on the CPU (onNoGPU): {why}" if why else "Runs on the CPU (onNoGPU)"
+def explain_on_cpu(why: str) -> Sentence:
+    """What is said of a job that runs on the CPU; `why` is empty where it is not known."""
+    return ON_CPU_BECAUSE(why=why) if why else ON_CPU()

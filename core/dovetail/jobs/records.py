@@ -9,6 +9,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Phase, is_finished
 from dovetail.api.historyquery import JobRecord
+from dovetail.api.reasons import codes
 from dovetail.gpu import mig
 from dovetail.gpu.request import WHOLE_MILLI, RequestError, parse
 from dovetail.jobs.runs import end_of_run, workers_of
@@ -16,7 +17,7 @@ from dovetail.jobs.runs import end_of_run, workers_of
 _MOST_DEVICES: Final = 64
 _MOST_NODES: Final = 64
 _MOST_TEXT: Final = 1000
-DELETED: Final = "Deleted"
+DELETED: Final = codes.DELETED.code
 
 
 def is_worth_keeping(job: GPUJob) -> bool:

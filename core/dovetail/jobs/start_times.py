@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.gpujob import Attempt, GPUJob
+from dovetail.api.reasons import start as says
 from dovetail.formats.timestamps import moment, timestamp
 from dovetail.jobs.obstacle import Obstacle
 
@@ -25,10 +26,10 @@ def too_early(job: GPUJob, *, now: datetime) -> Obstacle | None:
     try:
         begin = begin_of(job)
     except ValueError:
-        return Obstacle(message=f'beginTime "{job.spec.begin_time}" is no time: write one such as 2026-01-31T18:00:00Z')
+        return Obstacle.of(says.NO_TIME(value=job.spec.begin_time or ""))
     if begin is None or begin <= now:
         return None
-    return Obstacle(reason="BeginTime", message=f"Starts at {timestamp(begin)} at the earliest (spec.beginTime)")
+    return Obstacle.of(says.BEGINS(time=timestamp(begin)))
 
 
 def begin_of(job: GPUJob) -> datetime | None:
@@ -42,7 +43,7 @@ def resting(job: GPUJob, *, now: datetime) -> Obstacle | None:
     if due is None or due <= now:
         return None
     number, why = job.status.attempt, job.status.attempts[-1].message
-    return Obstacle(reason="BeginTime", message=f"Attempt {number} starts at {timestamp(due)} at the earliest: {why}")
+    return Obstacle.of(says.NEXT_ATTEMPT(number=number, time=timestamp(due), why=why))
 
 
 def due_again(job: GPUJob) -> datetime | None:

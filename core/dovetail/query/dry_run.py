@@ -12,11 +12,14 @@ from dovetail.answers.questions import DryRun, DryRunPreemption, DryRunStart, No
 from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.api.gpujob import GPUJob, Reason
 from dovetail.api.meta import key_of
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.codes import BEGIN_TIME, INVALID
+from dovetail.api.reasons.queue import WOULD_BE_REQUESTED
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.engine.model.claims import Claim
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.request import RequestError
-from dovetail.jobs.cpu_fallback import BUSY, on_cpu_message
+from dovetail.jobs.cpu_fallback import BUSY, explain_on_cpu
 from dovetail.jobs.plan import planned_nodes
 from dovetail.query.checkpoints import checkpoint
 from dovetail.query.preemption import PreemptionView, preempting, preemption_view
@@ -27,13 +30,14 @@ from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.scope import reach
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import Evictor
-from dovetail.queue.verdicts import Admitted, Verdict, Waits
+from dovetail.queue.verdicts import Admitted, Verdict, Waits, why_of
 
 # What is said of a job on which the queue does not decide.
 _INVALID: Final = DryRun(
     outcome="Invalid",
-    reason="Invalid",
+    reason=INVALID.code,
     message="",
+    details=[],
     nodes=None,
     position=None,
     start=None,
@@ -103,7 +107,7 @@ def dry_run_on(
     unplaced = with_fields(_INVALID, array=is_array, limits_counted=prepared.limits_counted)
     begin = None if job.spec.begin_time is None else moment(job.spec.begin_time)
     if begin is not None and begin > prepared.queue.now:
-        return with_fields(unplaced, outcome="NotBefore", reason="BeginTime", message=job.spec.begin_time or "")
+        return with_fields(unplaced, outcome="NotBefore", reason=BEGIN_TIME.code, message=job.spec.begin_time or "")
 
     def named(name: str) -> GPUJob | None:
         return prepared.jobs.get(f"{job.metadata.namespace}/{name}")
@@ -111,8 +115,7 @@ def dry_run_on(
     states = states_of(job.spec.dependencies, job_named=named)
     blocked = unmet(states, spec=job.spec, called=lambda name: called(name, job=named(name)))
     if blocked is not None:
-        message = reader.readable(blocked.message)
-        return with_fields(unplaced, outcome="Blocked", reason=blocked.reason, message=message)
+        return with_fields(_said(unplaced, why=blocked, reader=reader), outcome="Blocked")
     try:
         asked, counted = prepared.queue.asked_as(job, submitted=submitted)
     except RequestError as error:
@@ -150,13 +153,13 @@ class _Question:
         evictor = self._others.evictor()
         position, verdict = verdict_on(self._asked, counted=self._counted, queue=self._queue, evictor=evictor)
         if isinstance(verdict, Admitted):
-            message = on_cpu_message(verdict.on_cpu) if verdict.on_cpu else ""
+            on_cpu = explain_on_cpu(verdict.on_cpu).message if verdict.on_cpu else ""
             nodes = _on_nodes(verdict.claims)
-            return with_fields(self._unplaced, outcome="Starts", reason="", message=message, nodes=nodes)
-        message = _words_on(verdict) + reach(
+            return with_fields(self._unplaced, outcome="Starts", reason="", message=on_cpu, nodes=nodes)
+        why = _why(verdict) + reach(
             self._job, reason=verdict.reason, pools=self._queue.quotas.pools_of(self._job), view=self._queue.view
         )
-        refused = with_fields(self._unplaced, reason=verdict.reason, message=self._reader.readable(message))
+        refused = _said(self._unplaced, why=why, reader=self._reader)
         if verdict.reason == "ExceedsCapacity":
             return with_fields(refused, outcome="Never")
         by_preemption = preempting(evictor, key=self._asked.key, others=self._others, reader=self._reader)
@@ -208,13 +211,21 @@ def verdict_on(
     raise AssertionError("the job that is asked about is among those that wait")
 
 
-def _words_on(verdict: Waits) -> str:
+def _why(verdict: Waits) -> Sentence:
     """The verdict's sentence; of nodes that are not requested yet, that they would be."""
     request = verdict.provisioning
     if request is None:
-        return verdict.message
-    nodes = f"{request.nodes} {'node' if request.nodes == 1 else 'nodes'}"
-    return f"{nodes} of pool {request.pool} would be requested"
+        return why_of(verdict)
+    return WOULD_BE_REQUESTED(nodes=request.nodes, pool=request.pool)
+
+
+def _said(found: DryRun, *, why: Sentence, reader: Reader) -> DryRun:
+    """The answer with this reason, as the reader may see it."""
+    details = [
+        with_fields(each, parameters={name: reader.readable(value) for name, value in each.parameters.items()})
+        for each in why.clauses
+    ]
+    return with_fields(found, reason=why.reason, message=reader.readable(why.message), details=details)
 
 
 def _on_nodes(claims: Sequence[Claim]) -> list[NodeShare] | None:

@@ -27,7 +27,7 @@ from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.reclaim import Reclaim
 from dovetail.queue.preemption.victims import Beside
 from dovetail.queue.quota_tree.turns import in_turn
-from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, kept_back, short_of
+from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, kept_back, waits_because, with_clause
 
 # Ends closer together than this count as one when the cycle simulates the future: so many seconds, or this share of the
 # time until then.
@@ -191,7 +191,7 @@ class SchedulingCycle:
         verdict = self._at(job)
         if self._reclaim is not None:
             self._reclaim.settle(job)
-        if self._growth is None or self._evictor.preemption_clause(job.key):
+        if self._growth is None or self._evictor.preempts_for(job.key):
             # A job that preempts others gets their room: it needs no new nodes.
             return verdict
         verdict, kept = self._growth.at(job, verdict=verdict, ledger=self._ledger, sites=self._sites)
@@ -219,20 +219,20 @@ class SchedulingCycle:
         if isinstance(found, Room) or found.reason != "ExceedsCapacity":
             refused = self._gate.refusal(job)
             if refused is not None:
-                return self._beyond_limit(job, waits=Waits(key=job.key, reason=refused.reason, message=refused.message))
-        waits = self._admit(job, room=found) if isinstance(found, Room) else short_of(job, shortage=found)
-        if isinstance(waits, Waits) and self._falls_back(job, waits=waits):
-            return self._on_cpu(job, instead=waits)
-        if isinstance(waits, Admitted):
-            return waits
+                return self._beyond_limit(job, waits=waits_because(job, why=refused))
+        verdict = self._admit(job, room=found) if isinstance(found, Room) else waits_because(job, why=found)
+        if isinstance(verdict, Waits) and self._falls_back(job, waits=verdict):
+            return self._on_cpu(job, instead=verdict)
+        if isinstance(verdict, Admitted):
+            return verdict
         if self._reclaim is not None:
             owner = self._reclaim.owner_or_refusal(job)
             if isinstance(owner, int):
-                return self._reclaimed(job, waits=waits, owner=owner, reclaim=self._reclaim)
-            waits = _with_clause(waits, clause=owner)
+                return self._reclaimed(job, waits=verdict, owner=owner, reclaim=self._reclaim)
+            verdict = with_clause(verdict, clause=owner)
         if isinstance(found, Room) and self.reservation is not None:
-            return waits
-        return self._preempted(job, waits=waits)
+            return verdict
+        return self._preempted(job, waits=verdict)
 
     def _beyond_limit(self, job: Candidate, *, waits: Waits) -> Verdict:
         """The verdict on a job that a limit keeps waiting: what borrowers use of it may come back, as room does."""
@@ -268,7 +268,7 @@ class SchedulingCycle:
         beside = self._residual(job, in_seconds=reclaim.takes_seconds)
         made = reclaim.reclaim(job, owner=owner, ledger=self._ledger, sites=self._sites, beside=beside)
         if made is None:
-            waits = _with_clause(waits, clause=reclaim.refusal_clause(job, owner=owner))
+            waits = with_clause(waits, clause=reclaim.refusal_clause(job, owner=owner))
             return self._preempted(job, waits=waits)
         self._owed.append(made)
         return msgspec.structs.replace(waits, kept=self._kept_for(job))
@@ -303,7 +303,7 @@ class SchedulingCycle:
         asked = replace(job, ask=on_cpu(job.ask), others=())
         refused = self._gate.refusal(asked)
         if refused is not None:
-            return Waits(key=job.key, reason=refused.reason, message=refused.message)
+            return waits_because(job, why=refused)
         self._drop_reservation(job)
         self._gate.started(asked)
         return Admitted(key=job.key, ask=asked.ask, on_cpu=instead.message)
@@ -348,9 +348,7 @@ class SchedulingCycle:
 
         Only one does per cycle, and none while jobs are preempted for the first one.
         """
-        return (
-            self._evictor.rules.gap > 0 and self._second is None and not self._evictor.preemption_clause(first.job.key)
-        )
+        return self._evictor.rules.gap > 0 and self._second is None and not self._evictor.preempts_for(first.job.key)
 
     def _residual(self, job: Candidate, *, in_seconds: float) -> Beside | None:
         """What reservations leave of a ledger to a job that starts in `in_seconds`.
@@ -438,8 +436,3 @@ class SchedulingCycle:
         self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
         self._kept.take(room, job=job)
         return Admitted(key=job.key, claims=room.claims, ask=room.ask, limit_seconds=limit_seconds)
-
-
-def _with_clause(waits: Waits, *, clause: str) -> Waits:
-    """The verdict with the reason why nothing comes back for the job."""
-    return msgspec.structs.replace(waits, message=waits.message + clause) if clause else waits

@@ -17,22 +17,25 @@ from dovetail.api.gpujob import (
     GPUJobSpec,
     Reason,
 )
+from dovetail.api.reasons import start as says
+from dovetail.api.reasons.capacity import AND
+from dovetail.api.reasons.clause import NOTHING, Clause, Sentence
+from dovetail.api.reasons.queue import COMMA
 
 _NAMED: Final = 3
-_TO_DO: Final[Mapping[DependencyCondition, str]] = {
-    "Succeeded": "to succeed", "Finished": "to end", "Started": "to start",
+_TO_DO: Final[Mapping[DependencyCondition, Clause]] = {
+    "Succeeded": says.TO_SUCCEED, "Finished": says.TO_END, "Started": says.TO_START,
 }  # fmt: skip
-_NOT_DONE: Final[Mapping[DependencyCondition, str]] = {
-    "Succeeded": "did not succeed", "Finished": "did not end", "Started": "ended without having started",
+_NOT_DONE: Final[Mapping[DependencyCondition, Clause]] = {
+    "Succeeded": says.NOT_SUCCEEDED, "Finished": says.NOT_ENDED, "Started": says.NOT_STARTED,
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unmet:
+class Unmet(Sentence):
     """The dependencies of a job are not met: the reason, and a sentence that names them."""
 
     reason: Reason
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +88,11 @@ def unmet(states: Sequence[DependencyStatus], *, spec: GPUJobSpec, called: Calla
         if met:
             return None
         if open_ones:
-            return _waiting(open_ones, link=" or ", called=called)
+            return _waiting(open_ones, link=says.OR(), called=called)
         return _failed(failed, called=called)
     if failed:
         return _failed(failed, called=called)
-    return _waiting(open_ones, link=" and ", called=called) if open_ones else None
+    return _waiting(open_ones, link=AND(), called=called) if open_ones else None
 
 
 def circles(needs: Mapping[str, Needs]) -> dict[str, tuple[str, ...]]:
@@ -145,21 +148,23 @@ def _state(wanted: Dependency, *, job: GPUJob | None) -> DependencyState:
     return "Failed" if finished else "Waiting"
 
 
-def _waiting(states: Sequence[DependencyStatus], *, link: str, called: Callable[[str], str]) -> Unmet:
+def _waiting(states: Sequence[DependencyStatus], *, link: Sentence, called: Callable[[str], str]) -> Unmet:
     named = [
-        f"{called(each.name)} {_TO_DO[each.condition]}"
-        + (" (there is no such job yet)" if each.state == "Unknown" else "")
+        _TO_DO[each.condition](job=called(each.name)) + (says.NO_SUCH_JOB() if each.state == "Unknown" else NOTHING)
         for each in states
     ]
-    return Unmet(reason="Dependency", message=f"Waits for {_listed(named, link=link)}")
+    return Unmet.of(says.WAITS_FOR() + _listed(named, link=link))
 
 
 def _failed(states: Sequence[DependencyStatus], *, called: Callable[[str], str]) -> Unmet:
-    named = [f"{called(each.name)} {_NOT_DONE[each.condition]}" for each in states]
-    return Unmet(reason="DependencyFailed", message=f"A dependency cannot be met: {_listed(named, link=', ')}")
+    named = [_NOT_DONE[each.condition](job=called(each.name)) for each in states]
+    return Unmet.of(says.UNMEETABLE() + _listed(named, link=COMMA()))
 
 
-def _listed(words: Sequence[str], *, link: str) -> str:
-    """The first few words, and how many more there are."""
-    more = len(words) - _NAMED
-    return link.join(words[:_NAMED]) + (f"{link}{more} more" if more > 0 else "")
+def _listed(named: Sequence[Sentence], *, link: Sentence) -> Sentence:
+    """The first few of them, and how many more there are."""
+    first, *others = named[:_NAMED]
+    more = len(named) - _NAMED
+    if more > 0:
+        others.append(says.MORE(count=more))
+    return sum((link + each for each in others), start=first)

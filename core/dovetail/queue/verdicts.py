@@ -5,6 +5,10 @@ from dataclasses import dataclass
 import msgspec
 
 from dovetail.api.gpujob import Provisioning, QueuePlace, Reason
+from dovetail.api.meta import MessageDetail
+from dovetail.api.reasons import queue as says
+from dovetail.api.reasons.capacity import SEMICOLON
+from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.queue.backfill.reservation import Reservation
@@ -47,7 +51,8 @@ class Kept:
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """The job waits: a reason of the closed set, a sentence with numbers, its queue place.
 
-    `provisioning` is the request for new nodes, with the reason Provisioning. `reshaping` is the part of the message
+    `details` are the clauses of the sentence. `provisioning` is the request for new nodes, with the reason
+    Provisioning. `reshaping` is the part of the message
     about GPUs that are partitioned again for the job.
     """
 
@@ -56,6 +61,7 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     reason: Reason
     message: str
+    details: tuple[MessageDetail, ...] = ()
     queue: QueuePlace | None = None
     kept: Kept | None = None
     provisioning: Provisioning | None = None
@@ -65,21 +71,33 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 Verdict = Admitted | Waits
 
 
-def short_of(job: Candidate, *, shortage: Shortage) -> Waits:
-    """The verdict on a job that does not fit."""
-    return Waits(key=job.key, reason=shortage.reason, message=shortage.message)
+def waits_because(job: Candidate, *, why: Sentence) -> Waits:
+    """The verdict on a job that waits for this reason."""
+    return Waits(key=job.key, reason=why.wait_reason, message=why.message, details=why.clauses)
+
+
+def why_of(verdict: Waits) -> Sentence:
+    """The sentence of a verdict."""
+    return Sentence(reason=verdict.reason, message=verdict.message, clauses=verdict.details)
+
+
+def with_clause(verdict: Waits, *, clause: Sentence) -> Waits:
+    """The verdict with what its sentence goes on with; a clause that states a reason changes that too."""
+    if not clause.message:
+        return verdict
+    return msgspec.structs.replace(
+        verdict,
+        reason=clause.wait_reason if clause.reason else verdict.reason,
+        message=verdict.message + clause.message,
+        details=(*verdict.details, *clause.clauses),
+    )
 
 
 def kept_back(job: Candidate, *, by: Reservation, shortage: Shortage) -> Waits:
     """The verdict on a job that fits only on devices that a reservation keeps."""
-    message = f"{shortage.message}; {by.words_for(job)}"
-    if by.words:
-        return Waits(key=job.key, reason="Reserved", message=message)
-    above = by.job.priority > job.priority
-    before = "which has used less recently" if by.job.share < job.share else "which is older"
-    rank = f"of priority {by.job.priority}" if above else before
-    return Waits(
-        key=job.key,
-        reason="Priority" if above else "Reserved",
-        message=f"{message}, {rank}",
-    )
+    why = shortage + SEMICOLON() + by.words_for(job)
+    if by.words is not None:
+        return waits_because(job, why=why)
+    if by.job.priority > job.priority:
+        return waits_because(job, why=why + says.OF_PRIORITY(priority=by.job.priority))
+    return waits_because(job, why=why + (says.USED_LESS() if by.job.share < job.share else says.IS_OLDER()))

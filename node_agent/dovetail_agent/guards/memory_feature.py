@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from dovetail.api.gpunode import GPUNodeStatus, Overuse
 from dovetail.api.gpunodetenants import NodeTenant
+from dovetail.api.reasons.codes import MEMORY_OVER_PROMISE
 from dovetail.kube.event_recorder import EventRecorder
 from dovetail.logs import get_logger
 from dovetail_agent.devices.model import Process
@@ -24,7 +25,7 @@ from dovetail_agent.guards.memory import GuardRules, overuses, sentence
 from dovetail_agent.processes.identity import KillResult, kill_same
 
 log = get_logger(__name__)
-REASON: Final = "MemoryOverPromise"
+REASON: Final = MEMORY_OVER_PROMISE.code
 _MIB: Final = 1 << 20
 
 

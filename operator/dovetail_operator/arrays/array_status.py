@@ -6,12 +6,16 @@ therefore continues from there, and creates no task twice.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Phase, Tasks, is_finished
 from dovetail.api.meta import Condition, find_condition
+from dovetail.api.reasons import arrays as says
+from dovetail.api.reasons.clause import NOTHING, Sentence, said_by
+from dovetail.api.reasons.codes import EVALUATING
+from dovetail.api.reasons.conditions import ALL_SUCCEEDED, ARRAY_RELEASED, condition
 from dovetail.formats.durations import human, moment, timestamp
 from dovetail.jobs.array_indexes import as_text, indexes_in
 from dovetail.jobs.array_tasks import Task, TasksError, tasks_of
@@ -55,11 +59,11 @@ def reconcile(seen: Observed) -> tuple[GPUJobStatus, tuple[Action, ...]]:
     try:
         progress = progress_of(seen)
     except TasksError as error:
-        return _build_status(seen, progress=None, phase="Queued", reason="Invalid", message=str(error)), ()
+        return _build_status(seen, progress=None, phase="Queued", why=says.TASKS_UNREADABLE(problem=str(error))), ()
     changes = task_updates.changes(seen.job, tasks=progress.under_way, at_a_time=parallelism_of(seen.job))
     actions = (*changes, *_creations(seen, progress=progress))[:_AT_ONCE]
-    phase, reason, message = _where(seen, progress=progress)
-    return _build_status(seen, progress=progress, phase=phase, reason=reason, message=message), actions
+    phase, why = _where(seen, progress=progress)
+    return _build_status(seen, progress=progress, phase=phase, why=why), actions
 
 
 def progress_of(seen: Observed) -> Progress:
@@ -103,79 +107,62 @@ def _in_the_way(seen: Observed, *, progress: Progress) -> tuple[Task, Obstacle] 
     return next(((task, seen.in_the_way[task.name]) for task in progress.missing if task.name in seen.in_the_way), None)
 
 
-def _where(seen: Observed, *, progress: Progress) -> tuple[Phase, str, str]:
+def _where(seen: Observed, *, progress: Progress) -> tuple[Phase, Sentence]:
     job, total = seen.job, len(progress.tasks)
     ended = len(progress.succeeded) + len(progress.failed)
     if job.spec.cancel:
         left, good = len(progress.under_way), len(progress.succeeded)
-        phase: Phase = "Running" if left else "Cancelled"
-        sentence = (
-            f"waiting for {left} {'task' if left == 1 else 'tasks'} to end"
-            if left
-            else f"{good} of {total} tasks had succeeded"
-        )
-        return phase, "Cancelled", f"Cancelled by spec.cancel: {sentence}"
+        if left:
+            return "Running", says.CANCELLED_AND_ENDING(left=left)
+        return "Cancelled", says.CANCELLED_WITH_TASKS(succeeded=good, total=total)
     if ended >= total:
         return _over(progress)
     if job.spec.suspend:
-        return ("Suspended" if ended or progress.under_way else "Held"), "Held", "Held by spec.suspend, with its tasks"
+        return ("Suspended" if ended or progress.under_way else "Held"), says.HELD_WITH_TASKS()
     if seen.obstacle is not None and not progress.under_way:
         if seen.obstacle.reason == "DependencyFailed" and job.spec.on_dependency_failure == "Cancel":
-            return "Cancelled", seen.obstacle.reason, seen.obstacle.message
-        return "Queued", seen.obstacle.reason, seen.obstacle.message
+            return "Cancelled", seen.obstacle
+        return "Queued", seen.obstacle
     blocked = _in_the_way(seen, progress=progress)
-    phase, reason, message = _under_way(progress, ended=ended)
+    phase, why = _under_way(progress, ended=ended)
     if blocked is not None:
-        reason, message = _with_blocked(seen, progress, *blocked, reason=reason, message=message)
+        why = _with_blocked(seen, progress, *blocked, why=why)
     if seen.obstacle is not None and progress.missing:
         # The unfinished tasks continue, and none of them would show why no further task is created.
-        message = f"{message}; no further task is made: {seen.obstacle.message}"
-    return phase, reason, message
+        why = (why + says.NO_FURTHER() + seen.obstacle).with_reason(why.reason)
+    return phase, why
 
 
-def _with_blocked(
-    seen: Observed, progress: Progress, task: Task, obstacle: Obstacle, *, reason: str, message: str
-) -> tuple[str, str]:
-    """Reason and message of an array that cannot create a task. Its other tasks continue."""
-    why = f"task {task.index} is not made: {obstacle.message}"
+def _with_blocked(seen: Observed, progress: Progress, task: Task, obstacle: Obstacle, *, why: Sentence) -> Sentence:
+    """What is said of an array that cannot create a task. Its other tasks continue."""
+    blocked = why + says.NOT_MADE(task=task.index) + obstacle
     if progress.under_way or any(each.name not in seen.in_the_way for each in progress.missing):
-        return reason, f"{message}; {why}"
-    ended = bool(progress.succeeded or progress.failed)
-    return obstacle.reason, f"{message}; {why}" if ended else f"{why[0].upper()}{why[1:]}"
+        return blocked.with_reason(why.reason)
+    return blocked if progress.succeeded or progress.failed else says.NONE_MADE(task=task.index) + obstacle
 
 
-def _over(progress: Progress) -> tuple[Phase, str, str]:
+def _over(progress: Progress) -> tuple[Phase, Sentence]:
     if not progress.failed:
-        return "Succeeded", "", ""
-    total, failed = len(progress.tasks), as_text(progress.failed)
-    return "Failed", "TasksFailed", f"{len(progress.failed)} of {total} tasks failed: {failed}"
+        return "Succeeded", NOTHING
+    count, total = len(progress.failed), len(progress.tasks)
+    return "Failed", says.TASKS_THAT_FAILED(count=count, total=total, tasks=as_text(progress.failed))
 
 
-def _under_way(progress: Progress, *, ended: int) -> tuple[Phase, str, str]:
+def _under_way(progress: Progress, *, ended: int) -> tuple[Phase, Sentence]:
     total = len(progress.tasks)
     running = sum(each.status.phase == "Running" for each in progress.under_way)
-    sentence = _in_words(running=running, ended=ended, total=total)
+    said = says.TASKS_UNDER_WAY(running=running, total=total, ended=ended, waiting=total - running - ended)
     if running or ended:
-        return "Running", "", sentence
+        return "Running", said
     first = next(iter(progress.in_line or progress.under_way), None)
     if first is None:
-        return "Queued", "Evaluating", "Its tasks are about to be made"
-    why = first.status.message or "it is being evaluated"
+        return "Queued", says.TASKS_UNMADE()
+    why = said_by(first.status) if first.status.message else says.IN_EVALUATION()
     phase: Phase = "Starting" if any(each.status.phase in _BEGUN for each in progress.under_way) else "Queued"
-    return phase, first.status.reason or "Evaluating", f"{sentence}; task {task_index(first)}: {why}"
+    return phase, said + says.TASK_SAYS(task=task_index(first)) + why.with_reason(why.reason or EVALUATING.code)
 
 
-def _in_words(*, running: int, ended: int, total: int) -> str:
-    waiting = total - running - ended
-    run = "runs" if running == 1 else "run"
-    have = "has" if ended == 1 else "have"
-    wait = "waits" if waiting == 1 else "wait"
-    return f"{running} of {total} tasks {run}, {ended} {have} ended, {waiting} {wait}"
-
-
-def _build_status(
-    seen: Observed, *, progress: Progress | None, phase: Phase, reason: str, message: str
-) -> GPUJobStatus:
+def _build_status(seen: Observed, *, progress: Progress | None, phase: Phase, why: Sentence) -> GPUJobStatus:
     before = seen.job.status
     tasks = seen.tasks
     start = min((each.status.start_time for each in tasks if each.status.start_time), default=before.start_time)
@@ -189,8 +176,9 @@ def _build_status(
         observed_generation=seen.job.metadata.generation,
         number=seen.number,
         phase=phase,
-        reason=reason,
-        message=message,
+        reason=why.reason,
+        message=why.message,
+        details=why.listed,
         request=before.request if seen.ask is None else str(seen.ask.gpu or "cpu"),
         gpus=sum(each.status.gpus for each in tasks if each.status.phase == "Running"),
         dependencies=list(seen.dependencies),
@@ -199,7 +187,7 @@ def _build_status(
         start_time=start,
         completion_time=end,
         elapsed="" if start is None or end is None else human((moment(end) - moment(start)).total_seconds()),
-        conditions=_conditions(seen, phase=phase, reason=reason, message=message),
+        conditions=_conditions(seen, phase=phase, why=why),
     )
 
 
@@ -217,27 +205,21 @@ def _counted(progress: Progress) -> Tasks:
     )
 
 
-def _conditions(seen: Observed, *, phase: Phase, reason: str, message: str) -> list[Condition]:
+def _conditions(seen: Observed, *, phase: Phase, why: Sentence) -> list[Condition]:
     """The conditions, as on a batch Job: Suspended while held, at the end Complete or Failed."""
-    held = phase in {"Held", "Suspended"}
-    said: list[tuple[str, bool, str, str]] = []
-    if held or find_condition(seen.job.status.conditions, type="Suspended") is not None:
-        said.append(("Suspended", held, "Held" if held else "Released", message if held else "No longer held"))
-    if phase in FINISHED:
-        over = ("Failed", True, reason, message)
-        said.append(("Complete", True, "TasksCompleted", "All tasks have succeeded") if phase == "Succeeded" else over)
-    return [_condition(seen, *each) for each in said]
+    found = []
+    if phase in {"Held", "Suspended"}:
+        found.append(_condition(seen, "Suspended", status="True", why=why))
+    elif find_condition(seen.job.status.conditions, type="Suspended") is not None:
+        found.append(_condition(seen, "Suspended", status="False", why=ARRAY_RELEASED()))
+    if phase == "Succeeded":
+        found.append(_condition(seen, "Complete", status="True", why=ALL_SUCCEEDED()))
+    elif phase in FINISHED:
+        found.append(_condition(seen, "Failed", status="True", why=why))
+    return found
 
 
-def _condition(seen: Observed, type_: str, holds: bool, reason: str, message: str) -> Condition:
-    status = "True" if holds else "False"
+def _condition(seen: Observed, type_: str, *, status: Literal["True", "False"], why: Sentence) -> Condition:
     before = find_condition(seen.job.status.conditions, type=type_)
     since = before.last_transition_time if before is not None and before.status == status else timestamp(seen.now)
-    return Condition(
-        type=type_,
-        status="True" if holds else "False",
-        reason=reason,
-        message=message,
-        last_transition_time=since,
-        observed_generation=seen.job.metadata.generation,
-    )
+    return condition(type_, status=status, why=why, at=since, generation=seen.job.metadata.generation)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dovetail import names
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.meta import ObjectMeta, key_of
+from dovetail.api.reasons.start import EARLIER_TASK, TASK_NAME_TAKEN
 from dovetail.formats.quantities import read_whole
 from dovetail.jobs.array_indexes import indexes_in
 from dovetail.jobs.array_tasks import TasksError, tasks_of
@@ -125,12 +126,8 @@ def task_index(task: GPUJob) -> int:
 def obstacle_of(found: ObjectMeta, *, parent: GPUJob) -> Obstacle:
     """Why a task cannot be created whose name another GPUJob has."""
     if is_of_an_earlier_one(found, than=parent):
-        message = f"Waiting for task {found.name} of an earlier job of this name to go"
-        return Obstacle(reason="Evaluating", message=message)
-    return Obstacle(
-        message=f"A GPUJob named {found.name} exists and is no task of this job: delete it, or submit this job under "
-        "another name"
-    )
+        return Obstacle.of(EARLIER_TASK(task=found.name))
+    return Obstacle.of(TASK_NAME_TAKEN(name=found.name))
 
 
 def _noted(parent: GPUJob) -> Iterator[int]:

@@ -13,6 +13,8 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import GPUJob, GPUJobSpec, Phase
 from dovetail.api.gpujob.fields import fields_of
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.start import HELD_BY_PARALLELISM, HELD_WITH_ARRAY
 from dovetail.decoding import UnreadableError, decode
 from dovetail_operator.job.actions import ChangeTask
 
@@ -44,15 +46,15 @@ def changes(parent: GPUJob, *, tasks: Sequence[GPUJob], at_a_time: int) -> list[
     return [change for change in found if change is not None]
 
 
-def why_held(task: GPUJob) -> str:
-    """Why a task is held by its array; empty for any other job."""
+def why_held(task: GPUJob) -> Sentence | None:
+    """Why a task is held by its array; None for any other job."""
     array, held = task.metadata.labels.get(names.LABEL_ARRAY), task.metadata.annotations.get(names.HELD_WITH)
     if array is None or held is None or not task.metadata.owner_references:
         # A deleted array that left its tasks behind no longer holds any.
-        return ""
+        return None
     if held == _HELD_FOR_OTHERS:
-        return f"Held by its array {array}, which has as many tasks under way as its parallelism allows"
-    return f"Held with its array {array}: release that one to let it go on"
+        return HELD_BY_PARALLELISM(array=array)
+    return HELD_WITH_ARRAY(array=array)
 
 
 def _change(task: GPUJob, *, parent: GPUJob, is_surplus: bool) -> ChangeTask | None:

@@ -7,6 +7,9 @@ from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.api.meta import Condition, find_condition
+from dovetail.api.reasons.conditions import GPU_UNHEALTHY, HELD_GPUS_UNHEALTHY, NONE_UNHEALTHY, condition
+from dovetail.api.reasons.events import BAD_CARDS
+from dovetail.api.reasons.nodes import DETAIL
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail_operator.events.announcement import Announcement
 
@@ -47,8 +50,8 @@ class BadDevices:
 
 
 def _sentence(device: Device, *, node: str) -> str:
-    why = f": {device.health_reason}" if device.health_reason else ""
-    return f"GPU {device.index} of {node} ({device.uuid}) is unhealthy{why}"
+    found = GPU_UNHEALTHY(index=device.index, node=node, device=device.uuid)
+    return (found + DETAIL(detail=device.health_reason) if device.health_reason else found).message
 
 
 def sentence(bad: Sequence[str]) -> str:
@@ -63,18 +66,10 @@ def condition_of(bad: Sequence[str], *, before: Condition | None, finished: bool
     A finished job keeps its condition.
     """
     if bad:
-        return Condition(
-            type=CONDITION, status="False", reason="Unhealthy", message=sentence(bad), last_transition_time=now
-        )
+        return condition(CONDITION, status="False", why=HELD_GPUS_UNHEALTHY(gpus=sentence(bad)), at=now)
     if before is None or finished:
         return before
-    return Condition(
-        type=CONDITION,
-        status="True",
-        reason="Healthy",
-        message="The job holds no unhealthy GPU any more",
-        last_transition_time=now,
-    )
+    return condition(CONDITION, status="True", why=NONE_UNHEALTHY(), at=now)
 
 
 def announcement_of(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
@@ -84,4 +79,4 @@ def announcement_of(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None
         return None
     if before is not None and (before.status, before.message) == (after.status, after.message):
         return None
-    return Announcement(about=job.metadata, severity="Warning", reason="BadCard", message=after.message)
+    return Announcement(about=job.metadata, severity="Warning", why=BAD_CARDS(gpus=after.message))

@@ -11,6 +11,9 @@ from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import Mode
 from dovetail.api.gpunode import Enforcement, GPUNode
 from dovetail.api.meta import Condition
+from dovetail.api.reasons import conditions as says
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.nodes import DETAIL
 
 CONDITION: Final = "Enforced"
 _SHOWN: Final = 4
@@ -19,11 +22,10 @@ Status = Literal["True", "False", "Unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enforced:
-    """What enforces a mode on a node: condition status, reason, and message without the node."""
+    """What enforces a mode on a node: condition status, and the sentence without the node."""
 
     status: Status
-    word: str
-    sentence: str
+    why: Sentence
 
 
 class Enforcements:
@@ -51,25 +53,17 @@ class Enforcements:
 def enforced(mode: Mode, *, found: Enforcement | None) -> Enforced:
     """What enforces `mode` on a node with this report."""
     if mode == "Exclusive":
-        return Enforced(status="True", word="WholeDevices", sentence="Each worker has its devices to itself")
+        return Enforced(status="True", why=says.ALONE())
     if found is None:
-        return Enforced(status="Unknown", word="NotReported", sentence="No agent tells what is enforced")
+        return Enforced(status="Unknown", why=says.UNREPORTED())
     if mode == "Fractional":
         if found.mps:
-            return Enforced(
-                status="True", word="MPS", sentence=_with("MPS holds compute and memory", found=found, name="mps")
-            )
-        return Enforced(
-            status="False", word="None", sentence=_with("Nothing holds the shares", found=found, name="mps")
-        )
+            return Enforced(status="True", why=_with(says.BY_MPS(), found=found, name="mps"))
+        return Enforced(status="False", why=_with(says.SHARES_UNENFORCED(), found=found, name="mps"))
     if found.turns:
-        return Enforced(status="True", word="Turns", sentence="Tenants take turns on their devices")
-    if found.time_slicing:
-        sliced = "The driver shares its time among all, whatever their priority"
-        return Enforced(status="False", word="TimeSlicing", sentence=_with(sliced, found=found, name="turns"))
-    return Enforced(
-        status="False", word="None", sentence=_with("Nothing shares the devices' time", found=found, name="turns")
-    )
+        return Enforced(status="True", why=says.IN_TURNS())
+    unshared = says.BY_DRIVER() if found.time_slicing else says.TIME_UNSHARED()
+    return Enforced(status="False", why=_with(unshared, found=found, name="turns"))
 
 
 def condition_of(
@@ -84,18 +78,13 @@ def condition_of(
     if not nodes or mode is None:
         return None
     found = {node: enforced(mode, found=enforcement) for node, enforcement in nodes.items()}
-    weakest = min(found.values(), key=lambda each: (("False", "Unknown", "True").index(each.status), each.word))
+    weakest = min(found.values(), key=lambda each: (("False", "Unknown", "True").index(each.status), each.why.reason))
     where = [node for node, each in found.items() if each == weakest]
-    listed = ", ".join(where[:_SHOWN]) + (f" and {len(where) - _SHOWN} more" if len(where) > _SHOWN else "")
-    return Condition(
-        type=CONDITION,
-        status=weakest.status,
-        reason=weakest.word,
-        message=f"{weakest.sentence} (on {listed})",
-        last_transition_time=now,
-    )
+    shown, more = ", ".join(where[:_SHOWN]), len(where) - _SHOWN
+    listed = says.AND_OTHER_NODES(nodes=shown, more=more) if more > 0 else says.ON_NODES(nodes=shown)
+    return says.condition(CONDITION, status=weakest.status, why=weakest.why + listed, at=now)
 
 
-def _with(sentence: str, *, found: Enforcement, name: str) -> str:
+def _with(sentence: Sentence, *, found: Enforcement, name: str) -> Sentence:
     why = found.reasons.get(name, "")
-    return f"{sentence}: {why}" if why else sentence
+    return sentence + DETAIL(detail=why) if why else sentence

@@ -6,6 +6,7 @@ from typing import Final
 from dovetail import names
 from dovetail.api.gpunode import Device
 from dovetail.api.meta import Condition
+from dovetail.api.reasons.conditions import IDLE_SINCE, NOT_IDLE, condition
 from dovetail.formats.durations import timestamp
 
 CONDITION: Final = names.CONDITION_IDLE
@@ -20,11 +21,6 @@ def reports_utilization(device: Device) -> bool:
     return not device.mig_profile and (device.utilization > 0 or is_measured)
 
 
-def sentence(since: datetime) -> str:
-    """The condition's message."""
-    return f"No GPU work since {timestamp(since.astimezone(UTC))}"
-
-
 def condition_of(since: datetime | None, *, before: Condition | None, finished: bool, now: str) -> Condition | None:
     """Whether the job leaves its GPUs idle; None before the first time.
 
@@ -33,10 +29,6 @@ def condition_of(since: datetime | None, *, before: Condition | None, finished: 
     if finished or (since is None and before is None):
         return before
     if since is not None:
-        return Condition(
-            type=CONDITION, status="True", reason="NoGPUWork", message=sentence(since), last_transition_time=now
-        )
-    return Condition(
-        type=CONDITION, status="False", reason="GPUWork", message="Its GPUs work, or are given back",
-        last_transition_time=now,
-    )  # fmt: skip
+        why = IDLE_SINCE(time=timestamp(since.astimezone(UTC)))
+        return condition(CONDITION, status="True", why=why, at=now)
+    return condition(CONDITION, status="False", why=NOT_IDLE(), at=now)

@@ -13,11 +13,15 @@ from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.api.meta import Condition, find_condition
+from dovetail.api.reasons.capacity import AND_MORE
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.conditions import KEEPS_TO_PROMISE, condition
+from dovetail.api.reasons.end import ENDED_FOR_OVERUSE, OVER_PROMISE
+from dovetail.api.reasons.events import OVERUSED
 from dovetail_operator.devices.overuse_check import EndingRules, refusal
 from dovetail_operator.events.announcement import Announcement
 
 CONDITION: Final = "MemoryWithinPromise"
-REASON: Final = "MemoryOverPromise"
 
 
 class Overuses:
@@ -56,20 +60,23 @@ class Overuses:
         return overuse
 
 
-def sentence(overuses: Iterable[Overuse]) -> str:
+def explained(overuses: Iterable[Overuse]) -> Sentence:
     """The first overuse in one sentence, and the number of others."""
     first, *others = overuses
-    more = f", and {len(others)} more" if others else ""
-    return (
-        f"Pod {first.name} uses {first.used_mib:,} MiB of GPU {first.index} ({first.device}), "
-        f"but was promised {first.promised_mib:,} MiB{more}"
+    found = OVER_PROMISE(
+        pod=first.name,
+        used_mib=f"{first.used_mib:,}",
+        index=first.index,
+        device=first.device,
+        promised_mib=f"{first.promised_mib:,}",
     )
+    return found + AND_MORE(count=len(others)) if others else found
 
 
-def ending(overuses: Iterable[Overuse]) -> str:
-    """Why the job has to end; empty if it does not."""
+def ending(overuses: Iterable[Overuse]) -> Sentence | None:
+    """Why the job has to end; None if it does not."""
     to_end = [each for each in overuses if each.evict]
-    return f"Ended by memory_overuse: {sentence(to_end)}" if to_end else ""
+    return ENDED_FOR_OVERUSE() + explained(to_end) if to_end else None
 
 
 def condition_of(
@@ -80,13 +87,10 @@ def condition_of(
     A finished job keeps its condition.
     """
     if overuses:
-        return Condition(
-            type=CONDITION, status="False", reason=REASON, message=sentence(overuses), last_transition_time=now
-        )
+        return condition(CONDITION, status="False", why=explained(overuses), at=now)
     if before is None or finished:
         return before
-    message = "The job uses no more memory than it was promised any more"
-    return Condition(type=CONDITION, status="True", reason="WithinPromise", message=message, last_transition_time=now)
+    return condition(CONDITION, status="True", why=KEEPS_TO_PROMISE(), at=now)
 
 
 def announcement_of(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
@@ -94,4 +98,4 @@ def announcement_of(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None
     before, after = (find_condition(each.conditions, type=CONDITION) for each in (job.status, status))
     if after is None or after.status != "False" or (before is not None and before.status == "False"):
         return None
-    return Announcement(about=job.metadata, severity="Warning", reason=REASON, message=after.message)
+    return Announcement(about=job.metadata, severity="Warning", why=OVERUSED(sentence=after.message))

@@ -6,6 +6,8 @@ from typing import Final
 from dovetail.api.builtin import Severity
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.reasons.clause import NOTHING, Sentence, said_by
+from dovetail.api.reasons.events import AFTER, ENDS_AT, MOVED, ON, PHASE
 from dovetail.api.resources import GPUJOBS, Resource
 from dovetail.jobs.plan import nodes_by_worker
 
@@ -21,9 +23,18 @@ class Announcement:
 
     about: ObjectMeta
     severity: Severity
-    reason: str
-    message: str
+    why: Sentence
     of: Resource = GPUJOBS
+
+    @property
+    def reason(self) -> str:
+        """The event's reason."""
+        return self.why.reason
+
+    @property
+    def message(self) -> str:
+        """The event's message."""
+        return self.why.message
 
     def on(self, resource: Resource) -> "Announcement":
         """The same about an object of another kind."""
@@ -37,9 +48,9 @@ def announcement(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
     """
     before = job.status
     if (leaving := _leaving(before, status=status)) is not None:
-        return Announcement(about=job.metadata, severity="Warning", reason="Preempting", message=leaving)
+        return Announcement(about=job.metadata, severity="Warning", why=leaving)
     if (moved := _replaced(before, status=status)) is not None:
-        return Announcement(about=job.metadata, severity="Warning", reason="WorkerReplaced", message=moved)
+        return Announcement(about=job.metadata, severity="Warning", why=moved)
     if before.phase == status.phase:
         waits = status.phase in {"Queued", "Starting"} and status.reason not in _PASSING
         if not waits or before.reason == status.reason:
@@ -48,30 +59,29 @@ def announcement(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
     return Announcement(
         about=job.metadata,
         severity="Warning" if {status.reason, status.phase} & _WARNINGS else "Normal",
-        reason=reason or "Queued",
-        message=status.message or _plain(status),
+        why=(said_by(status) if status.message else _plain(status)).with_reason(reason or "Queued"),
     )
 
 
-def _leaving(before: GPUJobStatus, *, status: GPUJobStatus) -> str | None:
-    """The message of a new preemption notice; None without one, and for a job that ends without a grace period."""
+def _leaving(before: GPUJobStatus, *, status: GPUJobStatus) -> Sentence | None:
+    """What is said of a new preemption notice; None without one, and for a job that ends without a grace period."""
     made, known = status.preemption, before.preemption
     if status.phase == "Preempted" or made is None or made.at is None or (known is not None and known.at == made.at):
         return None
-    return f"{made.message}: its pods are ended at {made.at}"
+    return ENDS_AT(why=made.message, time=made.at)
 
 
-def _replaced(before: GPUJobStatus, *, status: GPUJobStatus) -> str | None:
-    """The message about workers that have lost their node and get another one; None if there are none."""
+def _replaced(before: GPUJobStatus, *, status: GPUJobStatus) -> Sentence | None:
+    """What is said of workers that have lost their node and get another one; None if there are none."""
     known, plan = before.placement, status.placement
     if known is None or plan is None or plan.generation != known.generation or plan.replaced <= known.replaced:
         return None
     pairs = enumerate(zip(nodes_by_worker(known), nodes_by_worker(plan), strict=True))
     moves = [f"worker {worker} from {old} to {new}" for worker, (old, new) in pairs if old != new]
-    return f"Replaced on other nodes, the other workers go on: {', '.join(moves[:_MOVES])}"
+    return MOVED(moves=", ".join(moves[:_MOVES]))
 
 
-def _plain(status: GPUJobStatus) -> str:
-    where = f" on {status.node_list}" if status.node_list else ""
-    after = f" after {status.elapsed}" if status.completion_time and status.elapsed else ""
-    return f"{status.phase}{where}{after}"
+def _plain(status: GPUJobStatus) -> Sentence:
+    where = ON(nodes=status.node_list) if status.node_list else NOTHING
+    after = AFTER(duration=status.elapsed) if status.completion_time and status.elapsed else NOTHING
+    return PHASE(phase=status.phase or "") + where + after

@@ -9,16 +9,14 @@ import msgspec
 
 from dovetail.api.builtin import Namespace
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.reasons.end import NAMESPACE_DELETED
 from dovetail.api.resources import NAMESPACES
 from dovetail.formats.timestamps import moment
-from dovetail.jobs.records import DELETED
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.logs import get_logger
 
 log = get_logger("dovetail.operator.history")
-
-_MESSAGE = "Its namespace was deleted before it had ended"
 
 
 async def lost_with_namespace(client: Client, *, jobs: Iterable[GPUJob]) -> frozenset[str]:
@@ -38,7 +36,10 @@ async def lost_with_namespace(client: Client, *, jobs: Iterable[GPUJob]) -> froz
 
 def cancelled(job: GPUJob) -> GPUJob:
     """The job as records and notifications show it: cancelled."""
-    status = msgspec.structs.replace(job.status, phase="Cancelled", reason=DELETED, message=_MESSAGE)
+    why = NAMESPACE_DELETED()
+    status = msgspec.structs.replace(
+        job.status, phase="Cancelled", reason=why.reason, message=why.message, details=why.listed
+    )
     return msgspec.structs.replace(job, status=status)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dovetail.api.gpujob import Attempt, GPUJob, Phase, Provisioning, QueuePlace
+from dovetail.api.reasons.clause import NOTHING, Sentence
 
 Manifest = dict[str, Any]
 
@@ -62,20 +63,29 @@ Action = CreateJob | PatchJob | DeleteJob | JoinQueue | DeleteGPUJob | CreateTas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """The job's phase, with its reason, message and the actions that follow.
+    """The job's phase, why it is in it, and the actions that follow.
 
     `admitted` sets the Admitted condition; None leaves it unchanged. `ended` is an attempt that has just ended. `queue`
     is the job's place while it waits, and `provisioning` what was requested of a growing pool for it.
     """
 
     phase: Phase
-    reason: str = ""
-    message: str = ""
+    why: Sentence = NOTHING
     admitted: bool | None = None
     queue: QueuePlace | None = None
     provisioning: Provisioning | None = None
     ended: Attempt | None = None
     actions: tuple[Action, ...] = field(default=())
+
+    @property
+    def reason(self) -> str:
+        """The reason for the phase, in one word; empty where nothing keeps the job."""
+        return self.why.reason
+
+    @property
+    def message(self) -> str:
+        """The same in one sentence."""
+        return self.why.message
 
 
 def phase_of_held(job: GPUJob) -> Phase:

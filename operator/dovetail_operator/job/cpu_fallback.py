@@ -5,8 +5,9 @@ from typing import Final
 from dovetail import names
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.model.claims import Ask
-from dovetail.jobs.cpu_fallback import on_cpu_message
+from dovetail.jobs.cpu_fallback import explain_on_cpu
 
 _CPU: Final = "cpu"
 
@@ -19,6 +20,6 @@ def annotations(job: GPUJob, *, ask: Ask, why: str) -> dict[str, str]:
     return {names.DEVICE: _CPU} | ({names.ON_CPU: why} if why else {})
 
 
-def message_of(child: Job) -> str:
-    """The status's message on a job with this batch Job, which runs on the CPU."""
-    return on_cpu_message(child.metadata.annotations.get(names.ON_CPU, ""))
+def explain(child: Job) -> Sentence:
+    """What the status says of a job with this batch Job, which runs on the CPU."""
+    return explain_on_cpu(child.metadata.annotations.get(names.ON_CPU, ""))

@@ -11,6 +11,8 @@ import msgspec
 
 from dovetail.api.builtin import Condition
 from dovetail.api.gpujob import FailureRule, GPUJob
+from dovetail.api.reasons.clause import NOTHING, Sentence
+from dovetail.api.reasons.end import BY_RULE, NO_RETRIED_CODE
 from dovetail.pods.demand import fields_of
 
 _DISRUPTED: Final = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}
@@ -49,15 +51,15 @@ def failure_rules(job: GPUJob) -> list[dict[str, Any]]:
     return rules
 
 
-def why_final(job: GPUJob, *, failed: Condition) -> str:
+def why_final(job: GPUJob, *, failed: Condition) -> Sentence:
     """Which field of the spec makes this failure final, as a suffix to the message; else empty."""
     rules, number = rules_of(job), rule_index_of(failed)
     if failed.reason != "PodFailurePolicy" or number < 1:
-        return ""
+        return NOTHING
     if number <= len(rules):
-        return f", which by spec.podFailurePolicy.rules[{number - 1}] fails the job at once"
+        return BY_RULE(index=number - 1)
     codes = sorted(set(job.spec.retry_policy.exit_codes)) if job.spec.retry_policy is not None else []
-    return f", which is none of spec.retryPolicy.exitCodes ({', '.join(map(str, codes))})"
+    return NO_RETRIED_CODE(codes=", ".join(map(str, codes)))
 
 
 def without_rule(text: str) -> str:

@@ -4,14 +4,12 @@ A pod that waits for its turn is paused and answers no probe, so kubelet would r
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.reasons.events import FREEZES
 from dovetail.engine.model.claims import Ask
 from dovetail.pods.demand import template_spec
 from dovetail_operator.events.announcement import Announcement
-
-REASON: Final = "LivenessProbe"
 
 
 def warning_of(job: GPUJob, *, ask: Ask | None) -> Announcement | None:
@@ -21,11 +19,7 @@ def warning_of(job: GPUJob, *, ask: Ask | None) -> Announcement | None:
     probed = list(_probed(job))
     if not probed:
         return None
-    message = (
-        f"Container {', '.join(probed)} has a liveness probe, but where tenants take turns the whole pod is frozen "
-        "while it waits: kubelet may end it. Remove the probe, or ask for whole GPUs or shares"
-    )
-    return Announcement(about=job.metadata, severity="Warning", reason=REASON, message=message)
+    return Announcement(about=job.metadata, severity="Warning", why=FREEZES(containers=", ".join(probed)))
 
 
 def _probed(job: GPUJob) -> Iterator[str]:

@@ -12,12 +12,14 @@ from typing import Final
 import msgspec
 
 from dovetail.api.builtin import Condition, Job
+from dovetail.api.reasons import codes
+from dovetail.api.reasons.end import LIMIT_HAD_PASSED
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import true_condition
 from dovetail_operator.job.failure_policy import is_disruption
 from dovetail_operator.job.observation import Observed
 
-DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+DEADLINE_EXCEEDED: Final = codes.DEADLINE_EXCEEDED.code
 _OF_PODS: Final = frozenset({"BackoffLimitExceeded", "PodFailurePolicy"})
 
 
@@ -25,9 +27,8 @@ def judged(failed: Condition, *, seen: Observed, child: Job) -> Condition:
     """The condition Failed or FailureTarget, with the reason DeadlineExceeded where the time limit ended the pods."""
     if failed.reason not in _OF_PODS or is_disruption(failed) or not _ended_at_its_limit(seen, child=child):
         return failed
-    return msgspec.structs.replace(
-        failed, reason=DEADLINE_EXCEEDED, message="The time limit had passed when the pods of the Job were deleted"
-    )
+    why = LIMIT_HAD_PASSED()
+    return msgspec.structs.replace(failed, reason=why.reason, message=why.message)
 
 
 def _ended_at_its_limit(seen: Observed, *, child: Job) -> bool:

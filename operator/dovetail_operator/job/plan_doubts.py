@@ -1,12 +1,14 @@
 """Doubts about plans: why a started job's plan does not seem to hold, and when it counts as overtaken. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJob, Reason
+from dovetail.api.reasons import start as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.cluster.view import ClusterView
 from dovetail.formats.durations import after, timestamp
 from dovetail.jobs.batch_job import refused_since, worker_of
@@ -43,9 +45,9 @@ def doubt_about(node: str, *, view: ClusterView, others_go_on: bool = False) -> 
     # Room may come free for this worker alone, and pods may be bound that the watch has not shown yet.
     patience = _PATIENCE_SECONDS if others_go_on else 0.0
     if (closed := view.closed(node)) is not None:
-        return Doubt(why=closed.on(node), patience_seconds=patience)
+        return Doubt(why=closed.on(node).message, patience_seconds=patience)
     # Another pod there may be about to end, or this is a state between two events.
-    return Doubt(why=f"the room on {node} is taken", patience_seconds=_PATIENCE_SECONDS)
+    return Doubt(why=says.ROOM_TAKEN(node=node).message, patience_seconds=_PATIENCE_SECONDS)
 
 
 def doubt_of_refusal(job: GPUJob, *, pods: Sequence[Pod]) -> Doubt:
@@ -65,21 +67,21 @@ def doubt_of_refusal(job: GPUJob, *, pods: Sequence[Pod]) -> Doubt:
     )
     rest = min(_LONGEST_REST_SECONDS, _REFUSED_SECONDS * 2.0 ** min(10, times - 1)) if times else 0.0
     return Doubt(
-        why="kube-scheduler found no place for a worker on its planned node",
+        why=says.NO_PLACE_FOUND().message,
         patience_seconds=_REFUSED_SECONDS if half_started else patience,
         rest_seconds=rest,
-        words=f"kube-scheduler: {_words_of_refusal(pods)}",
+        words=_refusal(pods).message,
     )
 
 
-def _words_of_refusal(pods: Sequence[Pod]) -> str:
+def _refusal(pods: Sequence[Pod]) -> Sentence:
     """kube-scheduler's message on the first worker that it cannot place."""
     refused = [pod for pod in pods if refused_since([pod]) is not None]
     for pod in sorted(refused, key=worker_of):
         for condition in pod.status.conditions:
             if condition.type == "PodScheduled" and condition.message:
-                return condition.message
-    return "no node takes the pod"
+                return says.SCHEDULER_REFUSES(message=condition.message)
+    return says.SCHEDULER_FINDS_NONE()
 
 
 def rest_after(doubt: Doubt, *, now: datetime) -> Obstacle | None:
@@ -87,8 +89,8 @@ def rest_after(doubt: Doubt, *, now: datetime) -> Obstacle | None:
     if not doubt.rest_seconds:
         return None
     until = after(now, seconds=doubt.rest_seconds)
-    message = f"Gets a new plan at {timestamp(until)}: {doubt.words}"
-    return Obstacle(reason=doubt.reason, message=message, until=until)
+    why = says.NEW_PLAN_AT(time=timestamp(until), why=doubt.words).with_reason(doubt.reason)
+    return replace(Obstacle.of(why), until=until)
 
 
 class Doubts:

@@ -7,10 +7,14 @@ The steps are: write the ended attempt into the status (`attempts`), which marks
 queue the job again. The operator may stop between two steps, because each step follows from what the API server has.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dovetail.api.builtin import Condition, Job
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.reasons.capacity import COLON
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.codes import FAILED, POD_FAILURE_POLICY
+from dovetail.api.reasons.end import DISRUPTED, JOB_CONTROLLER_SAYS, SUSPENDED_PODS
 from dovetail.jobs.batch_job import is_going
 from dovetail_operator.job.failure_policy import in_place, is_disruption, rule_index_of, rules_of
 from dovetail_operator.job.missed_deadline import DEADLINE_EXCEEDED
@@ -19,15 +23,13 @@ from dovetail_operator.job.run_time import is_used_up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class Retry(Sentence):
     """The run has ended, and the job runs again. `counted`: this uses one of its retries."""
 
-    counted: bool
-    reason: str
-    message: str
+    counted: bool = False
 
 
-def retry_of(seen: Observed, *, child: Job, failed: Condition, how: str) -> Retry | None:
+def retry_of(seen: Observed, *, child: Job, failed: Condition, how: Sentence) -> Retry | None:
     """Decide whether the job runs again after its batch Job has failed.
 
     None: the failure is final.
@@ -40,7 +42,7 @@ def retry_of(seen: Observed, *, child: Job, failed: Condition, how: str) -> Retr
     if child.spec.suspend and failed.reason != DEADLINE_EXCEEDED:
         # Pods that the suspension ends may have any exit code. A time limit passed before it: none passes while the
         # Job is suspended (`pastActiveDeadline` in pkg/controller/job/job_controller.go).
-        return Retry(counted=False, reason="Suspended", message="Its pods were ended because it was suspended")
+        return Retry.of(SUSPENDED_PODS())
     if in_place(seen.job):
         return None
     if failed.reason == "PodFailurePolicy":
@@ -49,7 +51,7 @@ def retry_of(seen: Observed, *, child: Job, failed: Condition, how: str) -> Retr
         return None
     if seen.job.status.retries >= spec.backoff_limit:
         return None
-    return Retry(counted=True, reason=failed.reason or "Failed", message=how)
+    return replace(Retry.of(how.with_reason(failed.reason or FAILED.code)), counted=True)
 
 
 def _may_retry_timeout(seen: Observed) -> bool:
@@ -57,11 +59,11 @@ def _may_retry_timeout(seen: Observed) -> bool:
     return policy is not None and policy.on_timeout and not is_used_up(seen)
 
 
-def _by_rule(job: GPUJob, *, failed: Condition, how: str) -> Retry | None:
+def _by_rule(job: GPUJob, *, failed: Condition, how: Sentence) -> Retry | None:
     if is_disruption(failed):
-        message = "A worker was disrupted, which costs no retry"
-        return Retry(counted=False, reason="DisruptionTarget", message=f"{message}: {how}" if how else message)
+        return Retry.of(DISRUPTED() + COLON() + how if how.message else DISRUPTED())
     number, rules = rule_index_of(failed), rules_of(job)
     if 1 <= number <= len(rules) and rules[number - 1].action == "Ignore":
-        return Retry(counted=False, reason="PodFailurePolicy", message=how or failed.message)
+        why = how if how.message else JOB_CONTROLLER_SAYS(message=failed.message)
+        return Retry.of(why.with_reason(POD_FAILURE_POLICY.code))
     return None

@@ -29,7 +29,7 @@ _LEAVING_SECONDS: Final = 30.0
 _RUSH_SECONDS: Final = 90.0
 _FIGURES: Final = frozenset({"elapsed", "measured", "memory"})
 _ON_THE_WAY: Final = _FIGURES | {
-    "reason", "message", "conditions", "workers_active", "workers_ready", "nodes", "node_list", "devices"
+    "reason", "message", "details", "conditions", "workers_active", "workers_ready", "nodes", "node_list", "devices"
 }  # fmt: skip
 _LEAVING: Final = _ON_THE_WAY | {"start_time", "earlier_run_seconds", "preemption"}
 _LEAVING_REASONS: Final = frozenset({"Priority", "NodeUnhealthy", "Evaluating"})

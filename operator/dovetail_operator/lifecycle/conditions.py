@@ -1,13 +1,15 @@
 """The conditions of a GPUJob's status: the queue's own, and the batch Job's mirrored. Pure."""
 
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from dovetail.api import builtin
 from dovetail.api.gpujob import FINISHED
 from dovetail.api.meta import Condition, find_condition
+from dovetail.api.reasons import conditions as says
+from dovetail.api.reasons.clause import NOTHING
 from dovetail.formats.durations import timestamp
 from dovetail.jobs.batch_job import has_ended, is_past, true_condition
 from dovetail_operator.devices import bad_devices, enforcement, idleness, memory_overuse
@@ -50,13 +52,14 @@ def _since(condition: Condition, *, before: Condition | None) -> Condition:
 def _of_the_queue(seen: Observed, *, stage: Stage) -> list[Condition]:
     if stage.admitted is None:
         return []
+    now = timestamp(seen.now)
     if stage.admitted:
         workers = seen.job.spec.workers
         asked = seen.asked_workers or workers
-        with_workers = f" with {workers} of {asked} workers" if workers < asked else f" with all {workers} workers"
-        message = "Admitted by the queue" + (with_workers if asked > 1 else "")
-        return [_condition("Admitted", status="True", reason="Admitted", message=message, at=seen.now)]
-    return [_condition("Admitted", status="False", reason=stage.reason, message=stage.message, at=seen.now)]
+        how = says.WITH_SOME(workers=workers, asked=asked) if workers < asked else says.WITH_ALL(workers=workers)
+        why = says.BY_THE_QUEUE() + how if asked > 1 else says.BY_THE_QUEUE()
+        return [says.condition("Admitted", status="True", why=why, at=now)]
+    return [says.condition("Admitted", status="False", why=stage.why, at=now)]
 
 
 def _of_the_child(seen: Observed, *, stage: Stage) -> list[Condition]:
@@ -66,7 +69,7 @@ def _of_the_child(seen: Observed, *, stage: Stage) -> list[Condition]:
     failing = true_condition(child, "FailureTarget")
     if failing is not None and stage.phase not in FINISHED:
         failing = judged(failing, seen=seen, child=child)
-        if retry_of(seen, child=child, failed=failing, how=""):
+        if retry_of(seen, child=child, failed=failing, how=NOTHING):
             # The attempt fails, but the job does not.
             return []
     news = [condition for condition in child.status.conditions if _is_news(condition)]
@@ -89,19 +92,15 @@ def _mirrored(condition: builtin.Condition, *, at: datetime) -> Condition:
 
 def _without_child(seen: Observed, *, stage: Stage) -> list[Condition]:
     """Conditions that no batch Job can have, because there is none or it is deleted."""
-    over = seen.child is not None and has_ended(seen.child)
+    over, now = seen.child is not None and has_ended(seen.child), timestamp(seen.now)
     if stage.phase == "Cancelled" or (stage.phase in {"TimedOut", "Failed"} and not over):
-        return [_condition("Failed", status="True", reason=stage.reason, message=stage.message, at=seen.now)]
+        return [says.condition("Failed", status="True", why=stage.why, at=now)]
     if seen.child is not None:
         return []
     if stage.reason == "Held":
-        return [_condition("Suspended", status="True", reason="Held", message=stage.message, at=seen.now)]
+        return [says.condition("Suspended", status="True", why=stage.why, at=now)]
     if find_condition(seen.job.status.conditions, type="Suspended") is not None:
-        return [
-            _condition(
-                "Suspended", status="False", reason="Released", message="No longer held by spec.suspend", at=seen.now
-            )
-        ]
+        return [says.condition("Suspended", status="False", why=says.NO_LONGER_HELD(), at=now)]
     return []
 
 
@@ -127,7 +126,3 @@ def _of_devices(seen: Observed, *, stage: Stage) -> list[Condition]:
         seen.idle_since, before=find_condition(had, type=idleness.CONDITION), finished=finished, now=now
     )
     return [each for each in (held, healthy, within, idle) if each is not None]
-
-
-def _condition(type_: str, *, status: Literal["True", "False"], reason: str, message: str, at: datetime) -> Condition:
-    return Condition(type=type_, status=status, reason=reason, message=message, last_transition_time=timestamp(at))

@@ -11,6 +11,8 @@ from typing import Any, Final
 from dovetail import names
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.reasons import start as says
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.engine.model.claims import Ask
 from dovetail.jobs.batch_job import has_ended, is_doomed, is_external, is_past
 from dovetail_operator.job.actions import CreateJob, DeleteJob, JoinQueue, Stage, phase_of_held
@@ -19,7 +21,6 @@ from dovetail_operator.job.run_time import is_used_up, with_time_used
 from dovetail_operator.manifests import rendezvous
 from dovetail_operator.manifests.batch_job import build_job, is_of_another_template
 
-_REASON: Final = "ExternallyManaged"
 # Obstacles that keep a job out of Kueue's queue. Others, such as pods that are about to end, pass by themselves.
 _OUT_OF_QUEUE: Final = frozenset({"BeginTime", "Dependency", "DependencyFailed"})
 
@@ -35,8 +36,8 @@ def stage_of(seen: Observed) -> Stage | None:
         return None
     if job.spec.suspend and (is_external(job) or _queue_of(child)):
         # Kueue would resume a batch Job that only we suspend, so the batch Job is deleted.
-        message = "Held by spec.suspend: its Job is taken out of the Kueue queue"
-        return Stage(phase=phase_of_held(job), reason="Held", message=message, admitted=False, actions=(DeleteJob(),))
+        why = says.HELD_OUT_OF_KUEUE()
+        return Stage(phase=phase_of_held(job), why=why, admitted=False, actions=(DeleteJob(),))
     if _was_taken(child) and (child.spec.suspend or not bound_pods(seen.pods)):
         return _goes_along(job, child=child)
     return _waiting(seen, child=child) if child.spec.suspend and not is_used_up(seen) else None
@@ -45,20 +46,21 @@ def stage_of(seen: Observed) -> Stage | None:
 def _waiting(seen: Observed, *, child: Job) -> Stage | None:
     job = seen.job
     if any(child.metadata.labels.get(name, "") != value for name, value in _wanted(job).items()):
-        where = f"Kueue's queue {_queue_of(job)}" if is_external(job) else "Dovetail's own queue"
-        return _out(reason="Evaluating", message=f"Its Job is recreated for {where}")
+        if is_external(job):
+            return _out(says.RECREATED_FOR_KUEUE(queue=_queue_of(job)))
+        return _out(says.RECREATED_FOR_DOVETAIL())
     if not is_external(job) or _is_lost(seen):
         return None
     if seen.obstacle is not None and seen.obstacle.reason in _OUT_OF_QUEUE:
-        return _out(reason=seen.obstacle.reason, message=seen.obstacle.message)
+        return _out(seen.obstacle)
     if is_of_another_template(child, job=job):
-        return _out(reason="Evaluating", message="Its template was changed: its Job is recreated")
-    return Stage(phase="Queued", reason=_REASON, message=_waits(job, why=seen.kueue), admitted=False)
+        return _out(says.OTHER_TEMPLATE())
+    return Stage(phase="Queued", why=_waits(job, why=seen.kueue), admitted=False)
 
 
-def _out(*, reason: str, message: str) -> Stage:
+def _out(why: Sentence) -> Stage:
     """The stage of a job that must leave Kueue's queue: its suspended batch Job is deleted."""
-    return Stage(phase="Queued", reason=reason, message=message, admitted=False, actions=(DeleteJob(),))
+    return Stage(phase="Queued", why=why, admitted=False, actions=(DeleteJob(),))
 
 
 def _is_lost(seen: Observed) -> bool:
@@ -88,8 +90,8 @@ def _goes_along(job: GPUJob, *, child: Job) -> Stage:
     """
     queue = _queue_of(child)
     joins = () if is_external(job) else (JoinQueue(queue=queue),)
-    message = f"Kueue took its Job into the queue {queue}"
-    return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(*joins, DeleteJob()))
+    why = says.KUEUE_TOOK_IT(queue=queue)
+    return Stage(phase="Queued", why=why, admitted=False, actions=(*joins, DeleteJob()))
 
 
 def _made(seen: Observed) -> Stage | None:
@@ -100,7 +102,7 @@ def _made(seen: Observed) -> Stage | None:
     job = with_time_used(seen)
     service = rendezvous.service_of(job) if rendezvous.meets(job) else None
     create = CreateJob(manifest=_suspended(job, ask=seen.ask, number=seen.number), service=service)
-    return Stage(phase="Queued", reason=_REASON, message=_waits(job), admitted=False, actions=(create,))
+    return Stage(phase="Queued", why=_waits(job), admitted=False, actions=(create,))
 
 
 def _suspended(job: GPUJob, *, ask: Ask, number: int) -> dict[str, Any]:
@@ -119,5 +121,5 @@ def _kueues(said: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in said.items() if name.startswith(names.KUEUE_PREFIX)}
 
 
-def _waits(job: GPUJob, *, why: str = "") -> str:
-    return f"Waits until Kueue lets it go from the queue {_queue_of(job)}{': ' if why else ''}{why}"
+def _waits(job: GPUJob, *, why: str = "") -> Sentence:
+    return says.KUEUE_HOLDS(queue=_queue_of(job)) + (says.KUEUE_SAYS(message=why) if why else NOTHING)

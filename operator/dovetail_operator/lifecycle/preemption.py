@@ -23,6 +23,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJobStatus, Preemption
+from dovetail.api.reasons import end as ends
 from dovetail.formats.durations import moment, timestamp
 from dovetail.jobs.batch_job import has_ended
 from dovetail_operator.job.actions import PatchJob, Stage
@@ -57,8 +58,8 @@ def with_preemption(seen: Observed, *, stage: Stage) -> Stage:
     if stage.phase in {"Starting", "Running"}:
         if seen.notice is not None and is_due(seen):
             suspend = () if _announced_time(seen) is None else (PatchJob(spec={"suspend": True}),)
-            reason, message = "NodeUnhealthy" if seen.notice.by == DRAIN else "Priority", seen.notice.message
-            return Stage(phase="Preempted", reason=reason, message=message, admitted=False, actions=suspend)
+            clause = ends.ENDED_FOR_DRAIN if seen.notice.by == DRAIN else ends.ENDED_FOR_JOB
+            return Stage(phase="Preempted", why=clause(why=seen.notice.message), admitted=False, actions=suspend)
         return _with_notice(seen, stage=stage)
     return replace(stage, phase="Preempted") if stage.phase == "Queued" and made is not None and made.by else stage
 
@@ -68,7 +69,8 @@ def _with_notice(seen: Observed, *, stage: Stage) -> Stage:
     made = preemption_of(seen, stage=stage)
     if stage.message or seen.notice is None or made is None or made.at is None:
         return stage
-    return replace(stage, message=f"{made.message}: its pods are ended at {made.at}")
+    notice = ends.NOTICE(why=made.message, time=made.at)
+    return replace(stage, why=notice.with_reason(stage.reason))
 
 
 def preemption_of(seen: Observed, *, stage: Stage) -> Preemption | None:

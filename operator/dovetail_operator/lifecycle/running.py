@@ -4,9 +4,12 @@ Pure.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from dovetail.api.builtin import Condition, Job, Pod, is_terminated
+from dovetail.api.reasons import end as ends
+from dovetail.api.reasons import start as starts
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.jobs.batch_job import is_external, is_guests, true_condition, worker_of
 from dovetail.jobs.deadlines import deadline_seconds
 from dovetail.queue.inputs.ways import fell_back
@@ -15,9 +18,6 @@ from dovetail_operator.job import cpu_fallback
 from dovetail_operator.job.actions import Action, DeleteJob, PatchJob, Stage
 from dovetail_operator.job.failure_policy import inner_backoff_limit
 from dovetail_operator.job.observation import Observed
-
-# The message before the batch Job is created and while it has no pods: one message means one status write.
-UNMADE: Final = "Waiting for the Job controller to create the pods"
 
 
 def stage_at_work(seen: Observed, *, child: Job) -> Stage:
@@ -28,8 +28,7 @@ def stage_at_work(seen: Observed, *, child: Job) -> Stage:
     adjust = _adjustments(seen, child=child)
     ending = true_condition(child, "SuccessCriteriaMet", "FailureTarget")
     if ending is not None:
-        message = "The job is over: waiting for its last pods to end"
-        return Stage(phase="Running", message=message, admitted=True, actions=adjust)
+        return Stage(phase="Running", why=ends.LAST_PODS(), admitted=True, actions=adjust)
     return _taken_back(seen, child=child) or _by_its_pods(seen, child=child, adjust=adjust)
 
 
@@ -37,20 +36,18 @@ def _taken_back(seen: Observed, *, child: Job) -> Stage | None:
     """The stage of a job that may not go on as it is; None if it may."""
     if seen.overtaken:
         # A gang runs completely or not at all: bound pods are released, and the whole job gets a new plan.
-        message = f"Gets a new plan: {seen.overtaken}"
         suspend = PatchJob(spec={"suspend": True})
-        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
-    if why := memory_overuse.ending(seen.overuses):
-        return Stage(phase="Failed", reason=memory_overuse.REASON, message=why, admitted=True, actions=(DeleteJob(),))
+        return Stage(phase="Queued", why=starts.NEW_PLAN(why=seen.overtaken), admitted=False, actions=(suspend,))
+    if (why := memory_overuse.ending(seen.overuses)) is not None:
+        return Stage(phase="Failed", why=why, admitted=True, actions=(DeleteJob(),))
     if seen.bad_cards and seen.leaves_bad_cards and seen.job.spec.reservation is None:
-        message = f"Restarts on other devices: {bad_devices.sentence(seen.bad_cards)}"
+        elsewhere = starts.OTHER_DEVICES(why=bad_devices.sentence(seen.bad_cards))
         suspend = PatchJob(spec={"suspend": True})
-        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
+        return Stage(phase="Queued", why=elsewhere, admitted=False, actions=(suspend,))
     if size := _size_of_others(seen, child=child):
         # A part of a gang would wait for the rest forever, and added workers have no planned room.
-        message = "Restarts: the parallelism or completions of its Job were edited"
         resize = PatchJob(spec={"suspend": True, **size})
-        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(resize,))
+        return Stage(phase="Queued", why=starts.OTHER_SIZE(), admitted=False, actions=(resize,))
     return None
 
 
@@ -61,19 +58,19 @@ def _by_its_pods(seen: Observed, *, child: Job, adjust: tuple[Action, ...]) -> S
     again = {worker_of(pod) for pod in waiting}
     ended = {worker_of(pod) for pod in pods if is_terminated(pod)} - again
     leaving = len(pods) < len(seen.pods)
-    reason, message = _why_not_started(waiting, leaving=leaving)
+    why = _why_not_started(waiting, leaving=leaving)
     if is_guests(seen.job) and not (pods or seen.job.spec.workers):
-        return Stage(phase="Running", message=_how_it_runs(seen, child=child), admitted=True, actions=adjust)
+        return Stage(phase="Running", why=_how_it_runs(seen, child=child), admitted=True, actions=adjust)
     if not started and (waiting or not ended):
         if leaving and not waiting and seen.job.status.phase == "Running":
             # The Job controller ends pods before its status says why; or a user has deleted them.
-            return Stage(phase="Running", message=message, admitted=True, actions=adjust)
-        return Stage(phase="Starting", reason=reason, message=message, admitted=True, actions=adjust)
+            return Stage(phase="Running", why=why.with_reason(""), admitted=True, actions=adjust)
+        return Stage(phase="Starting", why=why, admitted=True, actions=adjust)
     absent = seen.job.spec.workers - len(started | ended) - _succeeded_before(child, ended=ended)
     if absent <= 0:
-        return Stage(phase="Running", message=_how_it_runs(seen, child=child), admitted=True, actions=adjust)
-    message = f"{absent} of {seen.job.spec.workers} workers wait: {message}"
-    return Stage(phase="Running", reason="GangWaiting", message=message, admitted=True, actions=adjust)
+        return Stage(phase="Running", why=_how_it_runs(seen, child=child), admitted=True, actions=adjust)
+    why = starts.WORKERS_WAIT(absent=absent, workers=seen.job.spec.workers) + why.with_reason("")
+    return Stage(phase="Running", why=why, admitted=True, actions=adjust)
 
 
 def _size_of_others(seen: Observed, *, child: Job) -> dict[str, int]:
@@ -87,18 +84,19 @@ def _size_of_others(seen: Observed, *, child: Job) -> dict[str, int]:
     return {"completions": workers, "parallelism": workers}
 
 
-def _how_it_runs(seen: Observed, *, child: Job) -> str:
+def _how_it_runs(seen: Observed, *, child: Job) -> Sentence:
     """What is unusual about a job whose workers all run; mostly empty."""
     if fell_back(child):
-        return cpu_fallback.message_of(child)
+        return cpu_fallback.explain(child)
     asked, workers = seen.asked_workers, seen.job.spec.workers
     if asked is None or workers >= asked:
-        return ""
+        return NOTHING
     if is_guests(seen.job):
-        return f"Runs with {workers} of {asked} workers: its object asks for no more, and the others hold nothing"
+        return ends.FEWER_FOR_OBJECT(workers=workers, asked=asked)
     limit = seen.job.status.elastic.limit if seen.job.status.elastic is not None else ""
-    left = f"{limit} left it" if limit else "fit"
-    return f"Runs with {workers} of {asked} workers, as many as {left}: it may take more when it restarts"
+    if not limit:
+        return ends.FEWER_FIT(workers=workers, asked=asked)
+    return ends.FEWER_BY_LIMIT(workers=workers, asked=asked, limit=limit)
 
 
 def _succeeded_before(child: Job, *, ended: set[int]) -> int:
@@ -119,33 +117,35 @@ def _adjustments(seen: Observed, *, child: Job) -> tuple[Action, ...]:
     return (PatchJob(spec=changed),) if changed else ()
 
 
-def _why_not_started(waiting: Sequence[Pod], *, leaving: bool) -> tuple[str, str]:
-    """Reason and message of the first worker that has not started. The message is never empty."""
+def _why_not_started(waiting: Sequence[Pod], *, leaving: bool) -> Sentence:
+    """Why the first worker that has not started did not. The message is never empty."""
     if not waiting:
-        if leaving:
-            return "Evaluating", "Waiting for terminating pods to end"
-        return "Evaluating", UNMADE
+        return starts.PODS_LEAVING() if leaving else starts.PODS_UNMADE()
     pod = min(waiting, key=worker_of)
     if pod.spec.node_name:
         return _why_not_running(pod)
     scheduled = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
     # The condition of a gate outlives the gate for a moment.
     if scheduled is None or scheduled.status != "False" or scheduled.reason == "SchedulingGated":
-        return "Evaluating", "Waiting for kube-scheduler to process the pod"
+        return starts.SCHEDULER_TO_COME()
     return _why_unscheduled(scheduled)
 
 
-def _why_unscheduled(scheduled: Condition) -> tuple[str, str]:
+def _why_unscheduled(scheduled: Condition) -> Sentence:
     if scheduled.reason == "SchedulerError":
-        return "Evaluating", f"kube-scheduler could not decide: {scheduled.message}"
-    return "Resources", f"kube-scheduler: {scheduled.message or 'no node takes the pod'}"
+        return starts.SCHEDULER_ERROR(message=scheduled.message)
+    if not scheduled.message:
+        return starts.SCHEDULER_FINDS_NONE()
+    return starts.SCHEDULER_REFUSES(message=scheduled.message)
 
 
-def _why_not_running(pod: Pod) -> tuple[str, str]:
+def _why_not_running(pod: Pod) -> Sentence:
     """Why a bound pod does not run, with kubelet's own reason."""
+    node = pod.spec.node_name
     for container in pod.status.container_statuses:
         if container.state.waiting is not None and container.state.waiting.reason:
             waiting = container.state.waiting
-            message = waiting.message or "the container has not started"
-            return waiting.reason, f"{pod.spec.node_name}: {message}"
-    return "ContainerCreating", f"{pod.spec.node_name} is about to start the container"
+            if waiting.message:
+                return starts.CONTAINER_WAITS(node=node, message=waiting.message).with_reason(waiting.reason)
+            return starts.CONTAINER_NOT_STARTED(node=node).with_reason(waiting.reason)
+    return starts.CONTAINER_TO_START(node=node)

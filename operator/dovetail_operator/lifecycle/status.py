@@ -42,6 +42,7 @@ def status_of(seen: Observed, *, stage: Stage) -> GPUJobStatus:
         phase=stage.phase,
         reason=stage.reason,
         message=stage.message,
+        details=stage.why.listed,
         request=request or before.request,
         gpus=before.gpus if seen.ask is None else (seen.ask.gpu.count if seen.ask.gpu else 0) * seen.job.spec.workers,
         queue=stage.queue,

@@ -15,6 +15,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.events import DROPPED, NOT_EVERY_ADDRESS, NOT_SENT
 from dovetail.api.resources import GPUJOBS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, NotFound
@@ -140,7 +142,7 @@ class Notifier:
         if not admitted:
             raise SendError(problem, final=True)
         if job.metadata.uid not in self._tries:
-            self._notify(job, reason="NotificationFailed", message=f"Not every address was notified: {problem}")
+            self._notify(job, why=NOT_EVERY_ADDRESS(problem=problem))
         return replace(found, to=admitted)
 
     async def _deliver_letter(self, job: GPUJob, *, found: Letter) -> bool:
@@ -150,9 +152,7 @@ class Notifier:
             self._count.labels("limited").inc()
             if self._allowance.is_news(namespace):
                 log.warning("notifications are dropped", namespace=namespace, per_hour=self._rules.per_hour)
-                message = f"This and further notifications of namespace {namespace} are dropped: it has sent "
-                message += f"{self._rules.per_hour} within an hour, as many as it may (notify_per_hour)"
-                self._notify(job, reason="NotificationsLimited", message=message)
+                self._notify(job, why=DROPPED(namespace=namespace, most=self._rules.per_hour))
             return False
         try:
             await self._sender.send(found)
@@ -161,8 +161,8 @@ class Notifier:
             raise
         return True
 
-    def _notify(self, job: GPUJob, *, reason: str, message: str) -> None:
-        self._post(Announcement(about=job.metadata, severity="Warning", reason=reason, message=message))
+    def _notify(self, job: GPUJob, *, why: Sentence) -> None:
+        self._post(Announcement(about=job.metadata, severity="Warning", why=why))
 
     async def _is_lost(self, job: GPUJob) -> bool:
         uid = job.metadata.uid
@@ -209,9 +209,7 @@ class Notifier:
     def _give_up(self, job: GPUJob, *, change: Change, problem: str) -> None:
         self._count.labels("failed").inc()
         log.warning("a notification is given up", job=key_of(job.metadata), change=change.key, error=problem)
-        self._notify(
-            job, reason="NotificationFailed", message=f"The notification of {change.event} was not sent: {problem}"
-        )
+        self._notify(job, why=NOT_SENT(event=change.event, problem=problem))
 
     def _failed(self, uid: str, error: Exception, wait: float) -> None:
         if isinstance(error, SendError):

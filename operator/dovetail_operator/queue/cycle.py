@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from dovetail.api.gpujob import GPUJob, Placement, QueuePlace, Reason, is_finished
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.durations import timestamp
 from dovetail.jobs.batch_job import wants_admission
@@ -27,7 +28,7 @@ from dovetail.queue.preemption.budget import rules_now
 from dovetail.queue.preemption.policy import Evictor, Order
 from dovetail.queue.preemption.victims import without_pause
 from dovetail.queue.reshaping.messages import clause_of
-from dovetail.queue.verdicts import Admitted, Verdict, Waits
+from dovetail.queue.verdicts import Admitted, Verdict, Waits, with_clause
 from dovetail_operator.job.plan import placement_of, reserved_room
 from dovetail_operator.job.plan_doubts import Doubt, doubt_about, doubt_of_refusal
 from dovetail_operator.queue.cycle_caches import CycleCaches, caches_for
@@ -245,16 +246,16 @@ def _with_place(
     """
     problem = state.decisions.reshape_problem(verdict.key)
     reshaping = clause_of(verdict.key, cards=state.store.cards, problem=problem)
-    message = verdict.message + _where(state, cycle=cycle, verdict=verdict) + reshaping
-    verdict = msgspec.structs.replace(verdict, message=message, reshaping=reshaping)
+    verdict = with_clause(verdict, clause=_where(state, cycle=cycle, verdict=verdict) + reshaping)
+    verdict = msgspec.structs.replace(verdict, reshaping=reshaping.message)
     if verdict.reason == "ExceedsCapacity":
         return verdict
     preempts = evictor.preemption_clause(verdict.key)
     reserved = None if verdict.kept is None else reserved_room(verdict.kept, now=cycle.now)
     place = msgspec.structs.replace(known, position=position, reserved=reserved)
-    if preempts and reserved is not None:
+    if preempts.message and reserved is not None:
         place = _by_way(place, at=reserved.time, now=cycle.now)
-    return msgspec.structs.replace(verdict, message=message + preempts, queue=place, kept=None)
+    return msgspec.structs.replace(with_clause(verdict, clause=preempts), queue=place, kept=None)
 
 
 def _by_way(place: QueuePlace, *, at: str, now: datetime) -> QueuePlace:
@@ -341,12 +342,12 @@ def _replace_lost(cycle: Cycle, *, lost: Container[str], ledger: Ledger) -> list
     return leaving
 
 
-def _where(state: State, *, cycle: Cycle, verdict: Waits) -> str:
+def _where(state: State, *, cycle: Cycle, verdict: Waits) -> Sentence:
     """The pools or nodes that a shortage is about; empty if it is about all nodes."""
     # A long cycle runs in parts, and the job may have been deleted in between.
     job = state.store.jobs.get(cycle.keys[verdict.key])
     return (
-        ""
+        NOTHING
         if job is None
         else reach(job, reason=verdict.reason, pools=state.store.quotas.pools_of(job), view=state.store.view)
     )

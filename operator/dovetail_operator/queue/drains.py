@@ -10,6 +10,7 @@ from typing import Final
 
 from dovetail.api.builtin import is_terminated
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.reasons.end import IS_EMPTIED
 from dovetail.cluster.availability import is_leaving
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.verdicts import Admitted
@@ -49,7 +50,7 @@ def drain_notices(state: State, *, cycle: Cycle) -> dict[str, Notice]:
     return {
         each.candidate.key: Notice(
             by=DRAIN,
-            message=f"Restarts on other nodes, because {each.node} is to be emptied",
+            message=IS_EMPTIED(node=each.node).message,
             grace_seconds=state.drain.grace_seconds,
         )
         for each in moving

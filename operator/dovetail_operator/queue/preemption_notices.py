@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob, is_finished
+from dovetail.api.reasons.end import PREEMPTED_FOR, PREEMPTED_FOR_ANOTHER
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import Order
 from dovetail.queue.verdicts import Admitted
@@ -125,5 +126,6 @@ def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice
 def _preemptor_name(job: GPUJob, *, by: Candidate) -> str:
     namespace, _, name = by.name.partition("/")
     # A message must not reveal the names of jobs in other namespaces.
-    who = name if namespace == job.metadata.namespace else "a job of another namespace"
-    return f"Is preempted for {who} of priority {by.priority}, its own is {job.spec.priority}"
+    if namespace != job.metadata.namespace:
+        return PREEMPTED_FOR_ANOTHER(priority=by.priority, own=job.spec.priority).message
+    return PREEMPTED_FOR(job=name, priority=by.priority, own=job.spec.priority).message

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 
 from dovetail.api.gpujob import DependencyStatus, GPUJob, is_finished
 from dovetail.api.meta import key_of
+from dovetail.api.reasons import start as says
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.queue import CLOSE, COMMA, OPEN
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.queue.dependencies import Needs, called, circles, states_of, unmet
 from dovetail_operator.arrays import expected_tasks
@@ -80,21 +83,23 @@ class Dependencies:
             return None
         circle = self._circle_of(job) if missing.reason == "Dependency" else ()
         if circle:
-            return Obstacle(message=self._circle_message(circle))
-        return Obstacle(reason=missing.reason, message=missing.message)
+            return Obstacle.of(self._circle_sentence(circle))
+        return Obstacle.of(missing)
 
     def _called(self, job: GPUJob, *, name: str) -> str:
         return called(name, job=self._jobs.get(_key(job, name=name)))
 
-    def _circle_message(self, circle: tuple[str, ...]) -> str:
-        way = " → ".join(map(_name, circle))
+    def _circle_sentence(self, circle: tuple[str, ...]) -> Sentence:
+        found = says.CIRCLE(way=" → ".join(map(_name, circle)))
         tasks = [
-            f"{_name(key)} is a task of {_name(array)}"
+            says.TASK_OF(task=_name(key), array=_name(array))
             for key in dict.fromkeys(circle)
             if (array := self._unmade.get(key)) is not None
         ]
-        noted = f" ({', '.join(tasks)})" if tasks else ""
-        return f"The dependencies go round in a circle, {way}{noted}: change or delete one of these jobs"
+        if tasks:
+            first, *others = tasks
+            found += sum((COMMA() + each for each in others), start=OPEN() + first) + CLOSE()
+        return found + says.CHANGE_ONE()
 
     def _has_to_note(self, dependent: GPUJob, *, name: str) -> bool:
         if is_finished(dependent) or dependent.metadata.deletion_timestamp:

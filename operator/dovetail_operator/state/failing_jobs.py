@@ -5,12 +5,14 @@ No I/O.
 The cause may lie in the cluster and pass, or in the job and stay. A lasting cause costs one attempt every 300 s.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.start import OWN_FAULT
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.logs import get_logger
 
@@ -29,7 +31,7 @@ class _Failure:
     """
 
     generation: int
-    message: str
+    why: Sentence
     times: int
     until: datetime | None = None
     tried: bool = False
@@ -52,9 +54,9 @@ class Failing:
             return False
         if not again:
             log.error("job cannot be handled", exc_info=error, job=key_of(job.metadata))
-        message = f"Dovetail fails on this job, which is a fault of its own: {type(error).__name__}: {error}"
+        why = OWN_FAULT(error=f"{type(error).__name__}: {error}")
         times = known.times + 1 if known is not None and again else 1
-        self._known[job.metadata.uid] = _Failure(job.metadata.generation, message, times)
+        self._known[job.metadata.uid] = _Failure(job.metadata.generation, why, times)
         return True
 
     def obstacle_of(self, job: GPUJob, *, now: datetime) -> Obstacle | None:
@@ -66,7 +68,7 @@ class Failing:
             seconds = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2.0 ** min(10, known.times - 1))
             known.until = now + timedelta(seconds=seconds)
         known.tried = known.until <= now
-        return None if known.tried else Obstacle(message=known.message, until=known.until)
+        return None if known.tried else replace(Obstacle.of(known.why), until=known.until)
 
     def is_tried(self, job: GPUJob) -> bool:
         """Whether our code failed on this generation of the job and now retries it."""

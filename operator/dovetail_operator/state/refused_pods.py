@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dovetail.api.builtin import Event, Job, ObjectReference, Pod
-from dovetail.api.gpujob import GPUJob, Reason
+from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import EventType
+from dovetail.api.reasons.start import API_QUOTA_PODS, API_REFUSES_PODS, PODS_REFUSED
 from dovetail.api.resources import JOBS
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import (
@@ -90,14 +91,14 @@ def refusal_in(events: Sequence[Event], *, start: str | None, pods: Sequence[Pod
 
 def doubt_of(job: GPUJob, *, words: str) -> Doubt:
     """Doubt the plan of a job whose pods are refused: its room is free until the next try."""
-    reason: Reason = "Quota" if "exceeded quota" in words else "Invalid"
+    why = (API_QUOTA_PODS if "exceeded quota" in words else API_REFUSES_PODS)(message=words)
     times = min(10, max(0, job.status.plans - 1))
     return Doubt(
-        why="the API server refuses its pods",
+        why=PODS_REFUSED().message,
         patience_seconds=_PATIENCE_SECONDS,
         rest_seconds=min(_LONGEST_REST_SECONDS, _REST_SECONDS * 2.0**times),
-        words=f"the API server refuses its pods: {words}",
-        reason=reason,
+        words=why.message,
+        reason=why.wait_reason,
     )
 
 

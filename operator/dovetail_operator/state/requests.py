@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob, MemoryUse
+from dovetail.api.reasons.start import UNREADABLE
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import Ranking, Rankings
 from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
@@ -130,7 +131,7 @@ def read_request(
     from starting, but not from running on: its request is known.
     """
     if refusal is not None:
-        return Reading(obstacle=Obstacle(message=refusal))
+        return Reading(obstacle=Obstacle.of(UNREADABLE(problem=refusal)))
     try:
         ask = ask_of_job(job, ranking=ranking, vendors=vendors, levels=levels)
         asks = tuple(asks_by_kind(ask, vendors=vendors))
@@ -138,9 +139,9 @@ def read_request(
             # The webhook has completed its pods for this kind of node.
             asks = asks[:1]
     except RequestError as error:
-        return Reading(obstacle=Obstacle(message=str(error)))
+        return Reading(obstacle=Obstacle.of(UNREADABLE(problem=str(error))))
     try:
         check_job(job, ranking=ranking)
     except RequestError as error:
-        return Reading(asks=asks, obstacle=Obstacle(message=str(error)))
+        return Reading(asks=asks, obstacle=Obstacle.of(UNREADABLE(problem=str(error))))
     return Reading(asks=asks)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
+from dovetail.api.reasons.start import UNREADABLE
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.ranking import DEFAULT_RANKINGS, Rankings
 from dovetail.engine.model.settings import FragmentationPolicy, Limits
@@ -151,7 +152,7 @@ class State:
         Returns the first obstacle by precedence.
         """
         if (message := self.store.unreadable_message(job.metadata.uid)) is not None:
-            return Obstacle(message=message)
+            return Obstacle.of(UNREADABLE(problem=message))
         failures = self.decisions.failures
         if (failing := failures.obstacle_of(job, now=now)) is not None:
             return failing

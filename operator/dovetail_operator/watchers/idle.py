@@ -1,19 +1,21 @@
 """Applies the idle policy: jobs that leave their GPUs idle are warned, then held or ended."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import find_condition, key_of
+from dovetail.api.reasons import events as says
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.api.resources import GPUJOBS
-from dovetail.formats.durations import moment
+from dovetail.formats.durations import moment, timestamp
 from dovetail.jobs.idle import IdleRules, IdleTimes
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.logs import get_logger
 from dovetail.process.guarded_loops import Guard, repeat
-from dovetail_operator.devices.idleness import CONDITION, sentence
+from dovetail_operator.devices.idleness import CONDITION
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.state.state import State
 
@@ -21,7 +23,7 @@ log = get_logger("dovetail.operator.idle")
 
 _LOOK_SECONDS: Final = 5.0
 _FIELDS: Final = {"Suspend": {"suspend": True}, "End": {"cancel": True}}
-_DONE: Final = {"Suspend": "held (gjob release lets it go on)", "End": "ended"}
+_DONE: Final = {"Suspend": says.IS_HELD(), "End": says.IS_ENDED()}
 
 
 class IdleWatch:
@@ -79,7 +81,7 @@ class IdleWatch:
             self._state.decisions.set_idle(uid, since=since)
             self._changed(key)
             if told_at is None:
-                self._announce(job, reason="Idle", message=f"{sentence(since)}{self._threat()}")
+                self._announce(job, why=_idle(since) + self._threat())
         if self._times.is_due(since, utilization=utilization, now=now):
             await self._act(job, since=since)
 
@@ -98,13 +100,17 @@ class IdleWatch:
             log.warning("an idle job goes on for now", job=key_of(meta), error=str(error))
             return
         log.info("idle job", job=key_of(meta), action=action)
-        self._announce(job, reason="Idle", message=f"{sentence(since)}: the job is {_DONE[action]}")
+        self._announce(job, why=_idle(since) + _DONE[action])
 
-    def _threat(self) -> str:
+    def _threat(self) -> Sentence:
         if self._rules.action == "Warn":
-            return ""
-        what = "held" if self._rules.action == "Suspend" else "ended"
-        return f": the job is {what} if that goes on for {self._rules.grace_seconds:g} s"
+            return NOTHING
+        threat = says.WILL_BE_HELD if self._rules.action == "Suspend" else says.WILL_BE_ENDED
+        return threat(seconds=self._rules.grace_seconds)
 
-    def _announce(self, job: GPUJob, *, reason: str, message: str) -> None:
-        self._post(Announcement(about=job.metadata, severity="Warning", reason=reason, message=message))
+    def _announce(self, job: GPUJob, *, why: Sentence) -> None:
+        self._post(Announcement(about=job.metadata, severity="Warning", why=why))
+
+
+def _idle(since: datetime) -> Sentence:
+    return says.IS_IDLE(since=timestamp(since.astimezone(UTC)))

@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 from dovetail import names
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.meta import EventType, key_of
+from dovetail.api.reasons.events import NODES_REFUSED
 from dovetail.api.resources import Resource
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.durations import moment
@@ -190,9 +191,7 @@ class RequestKeeper(ABC, Generic[T]):
         obstacle = services.refusal(error, kind=self._what)
         if key not in self._announced:
             self._announced.add(key)
-            self._post(
-                Announcement(about=job.metadata, severity="Warning", reason="Provisioning", message=obstacle.message)
-            )
+            self._post(Announcement(about=job.metadata, severity="Warning", why=NODES_REFUSED(why=obstacle.message)))
         self._queue.add_later(key, seconds=_REFUSED_SECONDS)
 
     async def _delete(self, found: T) -> None:

@@ -11,7 +11,7 @@ agent's answer ends it, because the agent may be at work.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -20,6 +20,8 @@ from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, Reshape
 from dovetail.api.meta import find_condition
+from dovetail.api.reasons import events as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.api.resources import GPUNODES, PODS
 from dovetail.formats.durations import timestamp
 from dovetail.gpu.geometry import described
@@ -30,7 +32,6 @@ from dovetail.pods.allocation import AllocationError, allocation_in
 from dovetail.process.guarded_loops import Guard, repeat
 from dovetail.queue.reshaping.cards import Card
 from dovetail.queue.reshaping.decision import Change
-from dovetail.queue.reshaping.messages import change_in_words
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.state.state import State
 
@@ -102,7 +103,8 @@ class Reshaper:
             return
         request = {"profiles": list(change.profiles), "requestedTime": timestamp(self._now()), "job": change.job}
         if await self._patch(gpunode, uuid=card.uuid, entry=request):
-            self._announce(change.job, reason="Reshaping", card=card, profiles=change.profiles)
+            begins = says.RESHAPING_BEGINS(gpu=card.name, profiles=described(change.profiles))
+            self._announce(change.job, why=begins, card=card)
 
     async def _step(self, gpunode: GPUNode, *, uuid: str, request: Reshape) -> None:
         card = next(
@@ -142,17 +144,14 @@ class Reshaper:
         if not await self._patch(gpunode, uuid=card.uuid, entry=None):
             return
         if not card.problem:
-            self._announce(request.job, reason="Reshaped", card=card, profiles=request.profiles)
+            ended = says.RESHAPING_ENDS(gpu=card.name, profiles=described(request.profiles))
+            self._announce(request.job, why=ended, card=card)
             return
-        problem = f"{card.name} could not be reshaped into {described(request.profiles)}: {card.problem}"
-        self._post(
-            Announcement(
-                about=gpunode.metadata, severity="Warning", reason="ReshapeFailed", message=problem, of=GPUNODES
-            )
-        )
-        self._state.decisions.set_reshape_problem(request.job, message=problem)
+        why = says.NOT_RESHAPED(gpu=card.name, profiles=described(request.profiles), problem=card.problem)
+        self._post(Announcement(about=gpunode.metadata, severity="Warning", why=why, of=GPUNODES))
+        self._state.decisions.set_reshape_problem(request.job, message=why.message)
         if (job := self._job(request.job)) is not None:
-            self._post(Announcement(about=job[1].metadata, severity="Warning", reason="ReshapeFailed", message=problem))
+            self._post(Announcement(about=job[1].metadata, severity="Warning", why=why))
             self._changed(job[0])
 
     async def _patch(self, gpunode: GPUNode, *, uuid: str, entry: dict[str, Any] | None) -> bool:
@@ -167,12 +166,11 @@ class Reshaper:
             return False  # the next check sees what has changed
         return True
 
-    def _announce(self, uid: str, *, reason: str, card: Card, profiles: Iterable[str]) -> None:
-        message = f"{reason} {change_in_words(card, profiles=profiles)}"
-        log.info("reshaping", node=card.node, device=card.uuid, message=message)
+    def _announce(self, uid: str, *, why: Sentence, card: Card) -> None:
+        log.info("reshaping", node=card.node, device=card.uuid, message=why.message)
         self._state.decisions.set_reshape_problem(uid, message="")
         if (job := self._job(uid)) is not None:
-            self._post(Announcement(about=job[1].metadata, severity="Normal", reason=reason, message=message))
+            self._post(Announcement(about=job[1].metadata, severity="Normal", why=why))
 
     def _job(self, uid: str) -> tuple[str, GPUJob] | None:
         """The GPUJob with this UID and its key."""

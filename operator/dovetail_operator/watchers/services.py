@@ -12,6 +12,7 @@ from typing import Final
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.meta import EventType, key_of
+from dovetail.api.reasons.events import NO_SERVICE
 from dovetail.api.resources import SERVICES
 from dovetail.jobs.batch_job import has_ended, is_going, is_managed, is_past
 from dovetail.jobs.owner_reference import is_owned
@@ -100,8 +101,8 @@ class ServiceKeeper:
             return
         if key not in self._announced:
             self._announced.add(key)
-            message = f"Its workers cannot find each other: {obstacle.message}"
-            self._post(Announcement(about=job.metadata, severity="Warning", reason="ServiceMissing", message=message))
+            why = NO_SERVICE(why=obstacle.message)
+            self._post(Announcement(about=job.metadata, severity="Warning", why=why))
         raise _InTheWayError(obstacle.message)
 
 

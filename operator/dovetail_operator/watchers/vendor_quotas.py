@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from dovetail.api.meta import EventType, key_of
+from dovetail.api.reasons.events import OTHER_QUOTA
 from dovetail.api.resources import RESOURCEQUOTAS
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.kube.client import Client
@@ -82,13 +83,8 @@ class VendorQuotas:
             name = wanted["metadata"]["name"]
             if (other := self._quotas.store.get(f"{meta.namespace}/{name}")) is None or is_counted(other):
                 return
-            message = (
-                f"It does not limit GPUs of Dovetail: the ResourceQuota {name}, which Dovetail did not make, has "
-                "the name of the one that would"
-            )
-            self._post(
-                Announcement(about=meta, of=RESOURCEQUOTAS, severity="Warning", reason="NotCounted", message=message)
-            )
+            why = OTHER_QUOTA(name=name)
+            self._post(Announcement(about=meta, of=RESOURCEQUOTAS, severity="Warning", why=why))
 
     async def _correct(self, found: ResourceQuota, *, wanted: dict[str, Any] | None) -> None:
         """Let it say what is wanted; delete it if nothing is, or if it counts other pods, which never changes."""

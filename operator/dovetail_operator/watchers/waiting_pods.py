@@ -7,11 +7,13 @@ will ever have as many GPUs, and `Insufficient nvidia.com/gpu` for a pod that ne
 import random
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.meta import EventType, key_of
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.events import OTHER_SCHEDULER
 from dovetail.api.resources import PODS
 from dovetail.decoding import UnreadableError, convert
 from dovetail.engine.gang.placement import place
@@ -35,13 +37,6 @@ _HANDS: Final = 2
 _SHORT_OF: Final = re.compile(r"Insufficient ([^\s,]*[^\s,.])")
 # No claim has this key: the pod is not placed.
 _KEY: Final = "waiting"
-
-
-class _Said(NamedTuple):
-    """The reason and the message of an event."""
-
-    reason: str
-    message: str
 
 
 class WaitingPods:
@@ -96,9 +91,9 @@ class WaitingPods:
         if found is None or about.uid in self._told:
             return
         self._told.add(about.uid)
-        self._post(Announcement(about=about, of=PODS, severity="Warning", reason=found.reason, message=found.message))
+        self._post(Announcement(about=about, of=PODS, severity="Warning", why=found))
 
-    def _reason(self, pod: Pod, *, spec: Mapping[str, Any]) -> _Said | None:
+    def _reason(self, pod: Pod, *, spec: Mapping[str, Any]) -> Sentence | None:
         """Why the pod waits; None if it waits no longer, or for something else.
 
         Raises `RequestError`, `QuantityError` and `UnreadableError` for a pod that cannot be read.
@@ -109,13 +104,13 @@ class WaitingPods:
         if pod.spec.scheduler_name != names.SCHEDULER_NAME:
             is_managed = any(node.metadata.labels.get(names.LABEL_MANAGED) == "true" for node in self._nodes.values())
             said = remedy(pod, vendors=vendors) if is_managed else None
-            return None if said is None else _Said(reason="NotAskedOfDovetail", message=said)
+            return None if said is None else OTHER_SCHEDULER(remedy=said)
         ask = ask_of_pod(pod, ranking=DEFAULT_RANKING, vendors=vendors)
         if ask is None:
             return None
         view = self._state.store.view
         found = place(view.ledger, ask=ask, workers=1, key=_KEY, nodes=view.eligible_nodes(spec))
-        return _Said(reason=found.reason, message=found.message) if isinstance(found, Shortage) else None
+        return found if isinstance(found, Shortage) else None
 
 
 def _is_short(pod: Pod, *, vendors: Vendors) -> bool:

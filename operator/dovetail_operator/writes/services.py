@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from dovetail.api.gpujob import GPUJob, Reason
+from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import Described, ObjectMeta
+from dovetail.api.reasons.start import API_QUOTA, API_REFUSES, EARLIER_OBJECT, NAME_TAKEN
 from dovetail.api.resources import SERVICES
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.owner_reference import is_of_an_earlier_one, is_owned
@@ -34,11 +35,8 @@ async def ensure(client: Client, *, job: GPUJob, manifest: dict[str, Any]) -> Ob
 def in_the_way(meta: ObjectMeta, *, kind: str, of: GPUJob) -> Obstacle:
     """The obstacle for a GPUJob that needs a name which this object has."""
     if is_of_an_earlier_one(meta, than=of):
-        return Obstacle(reason="Evaluating", message=f"Waiting for the {kind} of an earlier GPUJob of this name to go")
-    name = of.metadata.name
-    return Obstacle(
-        message=f"A {kind} named {name} exists and is not this GPUJob's: delete it, or submit under another name"
-    )
+        return Obstacle.of(EARLIER_OBJECT(kind=kind))
+    return Obstacle.of(NAME_TAKEN(kind=kind, name=of.metadata.name))
 
 
 def refusal(error: StatusError, *, kind: str) -> Obstacle:
@@ -48,5 +46,5 @@ def refusal(error: StatusError, *, kind: str) -> Obstacle:
     """
     if isinstance(error, (Conflict, TooManyRequests, Unauthorized)) or error.code >= 500:
         raise error
-    reason: Reason = "Quota" if "exceeded quota" in error.message else "Invalid"
-    return Obstacle(reason=reason, message=f"The API server refuses the {kind}: {as_users_rules(error.message)}")
+    refused = API_QUOTA if "exceeded quota" in error.message else API_REFUSES
+    return Obstacle.of(refused(kind=kind, message=as_users_rules(error.message)))

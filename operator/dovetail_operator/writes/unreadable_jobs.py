@@ -16,6 +16,7 @@ import msgspec
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.meta import ObjectMeta, key_of
+from dovetail.api.reasons.start import UNREADABLE
 from dovetail.api.resources import GPUJOBS
 from dovetail.jobs.size_limits import MAX_DEPTH
 from dovetail.kube.client import Client
@@ -90,7 +91,7 @@ class UnreadableJobs:
             return
         if not self._has_begun(key, uid=found.meta.uid):
             await self._write(found)
-        self._post(Announcement(about=found.meta, severity="Warning", reason="Invalid", message=found.message))
+        self._post(Announcement(about=found.meta, severity="Warning", why=UNREADABLE(problem=found.message)))
         if len(self._reported) >= _MOST_KNOWN:
             self._reported.pop(next(iter(self._reported)))
         self._reported[key] = (found.meta.uid, found.meta.generation, found.message)
@@ -108,8 +109,10 @@ class UnreadableJobs:
 
     async def _write(self, found: _Found) -> None:
         meta = found.meta
+        why = UNREADABLE(problem=found.message)
         status = {
-            "observedGeneration": meta.generation, "phase": "Queued", "reason": "Invalid", "message": found.message,
+            "observedGeneration": meta.generation, "phase": "Queued", "reason": why.reason, "message": why.message,
+            "details": msgspec.to_builtins(why.clauses),
         }  # fmt: skip
         patch: dict[str, Any] = {"metadata": {"uid": meta.uid}, "status": status}
         try:

@@ -11,6 +11,7 @@ from dovetail import names
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaSpec
 from dovetail.api.meta import EventType
+from dovetail.api.reasons.catalog import about_pod
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
@@ -155,5 +156,5 @@ def _says_anything(spec: GPUQuotaSpec) -> bool:
 
 
 def _refusal(refused: Refused) -> Refusal:
-    text = refused.message.replace("this job", "this pod")
+    text = about_pod(refused).message
     return Refusal(kind="Quota", message=text, text=text)

@@ -125,7 +125,7 @@ async def test_without_a_gateway_the_refusal_says_how_to_name_one(api: GatewayAp
 def answer(**fields: object) -> DryRun:
     waits = {"outcome": "Waits", "reason": "Resources", "message": "Need 8 GPUs, only 6 available", "position": 3}
     start = {"seconds": 3600.0, "earliest": None, "latest": None, "basis": "another tenant ends"}
-    rest = {"nodes": None, "start": start, "preemption": None, "cpuInSeconds": None}
+    rest = {"details": [], "nodes": None, "start": start, "preemption": None, "cpuInSeconds": None}
     values = {**waits, **rest, "array": False, "limitsCounted": True}
     return decode(msgspec.json.encode({**values, **fields}), as_type=DryRun)
 

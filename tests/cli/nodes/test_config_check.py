@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dovetail_cli import app
+from tests.spec_values import RANKED
 
 CONFIG = "policy: Pack\nhistory_days: 7\npreemption: {grace: 60}\ngpu_memory_specs: {X9: 12}\n"
 
@@ -30,11 +31,14 @@ def test_a_file_in_order_shows_what_differs_and_when_it_counts(file: Path, capsy
     assert json.loads(capsys.readouterr().out)[1]["default"] == "Balanced"
 
 
-def test_a_map_of_maps_is_shown_as_a_file_has_it(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file.write_text("namespace_score_weights: {vision: {cpu: {min: 0.5}, memory: {min: 0}}}")
+@pytest.mark.parametrize("key", RANKED)
+def test_what_a_namespace_has_is_shown_as_a_file_has_it(
+    key: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(json.dumps({key: {"vision": RANKED[key]}}))
     assert app.main(["config", "check", str(file), "-o", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert (row["key"], row["value"]) == ("namespace_score_weights.vision", {"cpu": {"min": 0.5}})
+    assert (row["key"], row["value"]) == (f"{key}.vision", RANKED[key])
 
 
 @pytest.mark.parametrize("text", ["", "policy: Balanced\n", "{}"])

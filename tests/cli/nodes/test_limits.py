@@ -12,6 +12,7 @@ from dovetail_cli.nodes import limits
 from dovetail_cli.ui.errors import MissingError, UsageError
 from tests.cli.builders import make_gpunode
 from tests.core.kube.api import Answer, Api, refusal
+from tests.spec_values import RANKED
 
 CONFIG = "/api/v1/namespaces/dovetail-system/configmaps/dovetail-config"
 GPUNODES = "/apis/dovetail.dev/v1beta1/gpunodes"
@@ -113,8 +114,10 @@ def test_the_rows_show_what_counts_and_the_default() -> None:
         "KEY": "namespace_policies.a", "WHERE": "cluster", "VALUE": "Pack", "DEFAULT": None
     }  # fmt: skip
     assert rows["preemption.grace"]["DEFAULT"] == 30
-    rows = {row["KEY"]: row for row in limits._of_cluster(limits.check({"namespace_score_weights": {"a": {"cpu": 1}}}))}
-    assert rows["namespace_score_weights.a"]["VALUE"] == {"cpu": {"min": 1.0, "max": 1.0, "default": 1.0}}
+    for key, value in RANKED.items():
+        settings = limits.check({key: {"a": value}})
+        rows = {row["KEY"]: row for row in limits._of_cluster(settings)}
+        assert rows[f"{key}.a"]["VALUE"] == settings.model_dump(exclude_unset=True)[key]["a"]
 
 
 def test_a_devices_own_limits_are_rows_of_their_own_and_0_is_a_limit() -> None:

@@ -44,6 +44,11 @@ def test_a_group_names_options_that_there_are(name: str) -> None:
     listed = [parameter for parameters in help_layout.GROUPS[name].values() for parameter in parameters]
     assert len(listed) == len(set(listed))
     known = {each.name for each in command.params}
+    # Options of one field of the spec name their group where they are declared.
+    declared = {each.name: each.rich_help_panel for each in command.params if getattr(each, "rich_help_panel", None)}
+    assert set(declared.values()) <= help_layout.GROUPS[name].keys()
+    assert not set(declared) & set(listed)
+    listed += declared
     assert set(listed) <= known
     # Which cluster it is, and where the words of the job come from, are in no group.
     assert known - set(listed) == {"words", "namespace", "kubeconfig", "context"}

@@ -17,7 +17,7 @@ from dovetail.config.settings import Settings
 from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail.pods.options import annotations
 from tests.operator_.builders import at, condition, make_child, make_job, make_pod
-from tests.spec_values import CARRIED
+from tests.spec_values import CARRIED, RANKED
 
 NAMESPACES = ("team", "other")
 POOLS = ("fast", "slow")
@@ -260,12 +260,11 @@ def random_cluster(seed: int, *, by_namespace: bool = False) -> RandomCluster:
     """The cluster of that seed; with `by_namespace`, its configuration says something of a namespace."""
     rng = random.Random(seed)
     preemption = {"priority_gap": rng.choice((0, 5)), "grace": 20, "min_run": rng.choice((0, 300))}
-    weights = {NAMESPACES[0]: {"cpu": {"default": 5}}, NAMESPACES[-1]: {"fragmentation": {"min": 0, "default": 10}}}
     settings = Settings.model_validate(
         {
             "preemption": preemption,
             "default_time_limit": rng.choice((3600, 86400)),
-            "namespace_score_weights": weights if rng.random() < 0.5 else {},
+            **({key: {NAMESPACES[0]: value} for key, value in RANKED.items()} if rng.random() < 0.5 else {}),
             **(_by_namespace(random.Random(f"settings of {seed}")) if by_namespace else {}),
         }
     )

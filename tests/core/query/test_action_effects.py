@@ -14,6 +14,7 @@ from dovetail.query.action_effects import Change, effects_of, future_of
 from dovetail.query.dry_run import prepare
 from tests.core.query.clusters import RandomCluster, random_cluster
 from tests.operator_.builders import NOW
+from tests.spec_values import RANKED
 
 HOUR = 3600
 # A run of an hour, and the grace period of its pods.
@@ -26,7 +27,7 @@ def cluster() -> RandomCluster:
     found = random_cluster(1)
     for emptied in (found.nodes, found.gpunodes, found.pods, found.jobs, found.children, found.quotas):
         emptied.clear()
-    found.settings = found.settings.model_copy(update={"namespace_score_weights": {}})
+    found.settings = found.settings.model_copy(update={key: {} for key in RANKED})
     found.free.clear()
     found.add_node("n")
     return found

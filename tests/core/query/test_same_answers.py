@@ -14,7 +14,7 @@ from dovetail.cluster.staleness import Freshness
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.timestamps import after, timestamp
-from dovetail.jobs.cpu_fallback import on_cpu_message
+from dovetail.jobs.cpu_fallback import explain_on_cpu
 from dovetail.jobs.memory_use import Learning
 from dovetail.query.dry_run import dry_run, dry_run_on, prepare
 from dovetail.query.explain.explanation import explain
@@ -135,7 +135,7 @@ def test_a_dry_run_says_what_the_operator_does_with_the_job_once_it_is_submitted
             if isinstance(verdict, Admitted):
                 nodes = [claim.node for claim in verdict.claims]
                 assert foretold.outcome == "Starts"
-                assert foretold.message == (on_cpu_message(verdict.on_cpu) if verdict.on_cpu else "")
+                assert foretold.message == (explain_on_cpu(verdict.on_cpu).message if verdict.on_cpu else "")
                 assert {each.node for each in foretold.nodes or ()} == set(nodes)
                 continue
             assert foretold.reason == verdict.reason

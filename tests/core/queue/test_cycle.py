@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import MessageDetail
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
@@ -121,7 +122,12 @@ def test_a_job_that_waits_is_told_the_reason_with_numbers() -> None:
     ledger = make_ledger(n=4)
     hold_devices(ledger, "n", 0, 1, 2)
     verdicts = decide(make_job("a", "4"), ledger=ledger)
-    assert verdicts["a"] == Waits(key="uid-a", reason="Resources", message="Need 4 GPUs, only 1 available")
+    assert verdicts["a"] == Waits(
+        key="uid-a",
+        reason="Resources",
+        message="Need 4 GPUs, only 1 available",
+        details=(MessageDetail(code="TooFewGPUs", parameters={"count": "4", "available": "1"}),),
+    )
 
 
 def test_a_job_without_gpu_starts_on_a_cluster_without_gpus() -> None:

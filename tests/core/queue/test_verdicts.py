@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from dovetail.api.devices import AllocatedDevice
+from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Claim
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.verdicts import kept_back
 from tests.core.queue.backfill.test_backfill import make_job
 
+KEPT = Sentence(reason="Reserved", message="kept until noon")
 SHORTAGE = Shortage(reason="Resources", message="Need 2 GPUs, only 1 available")
 
 
@@ -45,5 +47,5 @@ def test_a_job_that_is_kept_back_is_told_for_whom_and_why(by: Reservation, reaso
 
 
 def test_what_is_kept_for_a_time_says_so_in_its_own_words() -> None:
-    found = kept_back(make_job("j"), by=replace(reservation(priority=99), words="kept until noon"), shortage=SHORTAGE)
+    found = kept_back(make_job("j"), by=replace(reservation(priority=99), words=KEPT), shortage=SHORTAGE)
     assert (found.reason, found.message) == ("Reserved", "Need 2 GPUs, only 1 available; kept until noon")

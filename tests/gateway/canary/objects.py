@@ -340,7 +340,9 @@ def _job(
         "image": tenant.mark(name, "image"),
         "env": [{"name": "E", "value": tenant.mark(name)}],
     }
-    said = {"message": tenant.mark(name, "message"), "number": number + 100 * tenant.offset} if status else {}
+    said: Values = {"message": tenant.mark(name, "message"), "number": number + 100 * tenant.offset} if status else {}
+    if status:
+        said["details"] = [{"code": "AsSaid", "parameters": {"detail": tenant.mark(name, "detail")}}]
     if "reservation" not in spec:
         spec["template"] = {"spec": {"containers": [container]}}
     return {

@@ -31,7 +31,7 @@ def told(mode: Mode | None = "Fractional", **nodes: Enforcement | None) -> Condi
 )
 def test_each_mode_has_its_own_enforcement(mode: Mode, found: Enforcement | None, status: str, word: str) -> None:
     answer = enforced(mode, found=found)
-    assert (answer.status, answer.word) == (status, word)
+    assert (answer.status, answer.why.reason) == (status, word)
 
 
 def test_why_not_is_told_in_the_agent_s_words() -> None:

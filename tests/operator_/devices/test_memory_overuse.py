@@ -9,14 +9,14 @@ import pytest
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.api.meta import Condition, find_condition
+from dovetail.api.reasons.codes import MEMORY_OVER_PROMISE
 from dovetail_operator.devices.memory_overuse import (
     CONDITION,
-    REASON,
     Overuses,
     announcement_of,
     condition_of,
     ending,
-    sentence,
+    explained,
 )
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.actions import DeleteJob
@@ -81,8 +81,8 @@ def test_a_report_ends_a_job_where_its_pod_shares_that_device_and_the_configurat
 
 
 def test_several_overuses_are_the_first_and_a_number() -> None:
-    assert sentence([OVERUSE]) == SENTENCE
-    assert sentence([OVERUSE, OVERUSE, OVERUSE]).endswith("8,192 MiB, and 2 more")
+    assert explained([OVERUSE]).message == SENTENCE
+    assert explained([OVERUSE, OVERUSE, OVERUSE]).message.endswith("8,192 MiB, and 2 more")
 
 
 def settled(*overuses: Overuse, job: GPUJob | None = None) -> Outcome:
@@ -95,13 +95,13 @@ def test_a_running_job_above_its_promise_runs_on_and_says_so() -> None:
     result = settled(OVERUSE)
     found = find_condition(result.status.conditions, type=CONDITION)
     assert found is not None
-    assert (found.status, found.reason, found.message) == ("False", REASON, SENTENCE)
+    assert (found.status, found.reason, found.message) == ("False", MEMORY_OVER_PROMISE.code, SENTENCE)
     assert result.status.phase == "Running"
 
 
 def test_a_job_that_an_agent_wants_ended_fails_with_the_reason_and_its_pods_go() -> None:
     result = settled(msgspec.structs.replace(OVERUSE, ends=True, evict=True))
-    assert (result.status.phase, result.status.reason) == ("Failed", REASON)
+    assert (result.status.phase, result.status.reason) == ("Failed", MEMORY_OVER_PROMISE.code)
     assert result.status.message == f"Ended by memory_overuse: {SENTENCE}"
     assert result.actions == (DeleteJob(),)
     failed = find_condition(result.status.conditions, type="Failed")
@@ -114,7 +114,7 @@ def test_an_event_is_posted_once_for_an_overuse() -> None:
     after = settled(OVERUSE).status
     news = announcement_of(job, status=after)
     assert news is not None
-    assert (news.severity, news.reason, news.message) == ("Warning", REASON, SENTENCE)
+    assert (news.severity, news.reason, news.message) == ("Warning", MEMORY_OVER_PROMISE.code, SENTENCE)
     assert announcement_of(msgspec.structs.replace(job, status=after), status=after) is None
     assert announcement_of(job, status=job.status) is None
 
@@ -156,9 +156,11 @@ def test_a_job_has_the_overuses_of_its_unfinished_pods_by_name_and_device() -> N
 
 
 def test_only_overuses_that_end_a_pod_say_why_the_job_ends() -> None:
-    assert ending([]) == ending([OVERUSE]) == ""
+    assert ending([]) is ending([OVERUSE]) is None
     asked = overuse(name="x-1", evict=True)
-    assert ending([OVERUSE, asked]) == f"Ended by memory_overuse: {sentence([asked])}"
+    why = ending([OVERUSE, asked])
+    assert why is not None
+    assert why.message == f"Ended by memory_overuse: {explained([asked])}"
 
 
 @pytest.mark.parametrize(

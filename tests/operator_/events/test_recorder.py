@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from prometheus_client import CollectorRegistry
 
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.reasons.clause import Sentence
 from dovetail.kube.client import Client
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.events.recorder import JobEvents
@@ -18,7 +19,7 @@ POST = "POST /api/v1/namespaces/team/events"
 
 def news(name: str) -> Announcement:
     about = ObjectMeta(name=name, namespace="team", uid=f"uid-{name}", labels={"large": "x" * 1000})
-    return Announcement(about=about, severity="Normal", reason="Running", message="Running on a")
+    return Announcement(about=about, severity="Normal", why=Sentence(reason="Running", message="Running on a"))
 
 
 async def test_an_announcement_is_an_event_about_its_job_and_is_counted(client: Client, api: Api) -> None:

@@ -71,7 +71,15 @@ def test_what_matters_is_written_at_once(before: dict[str, Any], after: dict[str
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (STARTING, {**STARTING, "message": "Waiting for kube-scheduler", "workersActive": 1}),
+        (
+            STARTING,
+            {
+                **STARTING,
+                "message": "Waiting for kube-scheduler",
+                "workersActive": 1,
+                "details": [{"code": "SchedulerToCome", "parameters": {}}],
+            },
+        ),
         (STARTING, {**STARTING, "reason": "ContainerCreating", "nodes": ["n"], "conditions": [condition("Enforced")]}),
         (
             {**RUNNING, "reason": "GangWaiting", "message": "2 of 4 workers wait"},

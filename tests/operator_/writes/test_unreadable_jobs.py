@@ -65,7 +65,10 @@ async def test_the_owner_reads_it_once_although_our_write_brings_another_version
         told = await rig.posted()
         rig.jobs.report(META, DEEP)
         assert not rig.jobs._queue
-    patch = {"observedGeneration": 2, "phase": "Queued", "reason": "Invalid", "message": SAID}
+    patch = {
+        "observedGeneration": 2, "phase": "Queued", "reason": "Invalid", "message": SAID,
+        "details": [{"code": "Unreadable", "parameters": {"problem": SAID}}],
+    }  # fmt: skip
     assert api.of(STATUS)[-1].body == {"metadata": {"uid": "uid-x"}, "status": patch}
     assert (told.reason, told.message, rig.events.empty()) == ("Invalid", SAID, True)
 

@@ -16,6 +16,7 @@ from dovetail_cli.ui.errors import UsageError
 Fields = Mapping[str, Any]
 # The parameter of gbatch in whose place these options stand.
 _PLACE: Final = "fields"
+_PLACES: Final = "Where it runs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class SpecOption:
     flag     its word on the command line and in a script's lines
     metavar  what help shows for its value
     help     the sentence of help
+    group    the group of help that lists it
     read     the field's value of a text; raises `UsageError`
     """
 
@@ -33,6 +35,7 @@ class SpecOption:
     flag: str
     metavar: str
     help: str
+    group: str
     read: Callable[[str], object]
 
 
@@ -86,6 +89,7 @@ OPTIONS: Final = (
         flag="--workload",
         metavar="WORKLOAD",
         help="Training or Inference: how many of each share a GPU.",
+        group="GPUs",
         read=_workload,
     ),
     SpecOption(
@@ -93,6 +97,7 @@ OPTIONS: Final = (
         flag="--restart",
         metavar="WHAT",
         help="After a worker lost its node, restart the Gang or this Worker.",
+        group="Many of it",
         read=_restart,
     ),
     SpecOption(
@@ -100,6 +105,7 @@ OPTIONS: Final = (
         flag="--policy",
         metavar="POLICY",
         help="Spread, Pack or Balanced.",
+        group=_PLACES,
         read=_policy,
     ),
     SpecOption(
@@ -107,6 +113,7 @@ OPTIONS: Final = (
         flag="--score-weights",
         metavar="TERM=WEIGHT,…",
         help="Weights of utilization, memory, cpu and fragmentation when nodes are ranked, such as fragmentation=0.6.",
+        group=_PLACES,
         read=_score_weights,
     ),
     SpecOption(
@@ -114,6 +121,7 @@ OPTIONS: Final = (
         flag="--pool",
         metavar="NAME",
         help="Only nodes of this pool (label dovetail.dev/pool).",
+        group=_PLACES,
         read=_pool,
     ),
 )
@@ -137,6 +145,6 @@ def with_spec_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameter(option: SpecOption) -> inspect.Parameter:
-    said = typer.Option(option.flag, metavar=option.metavar, help=option.help)
+    said = typer.Option(option.flag, metavar=option.metavar, help=option.help, rich_help_panel=option.group)
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(option.field, kind, default=None, annotation=Annotated[str | None, said])

@@ -6,6 +6,7 @@ import type { Explanation, JobDetails, JobRow } from "../../api/types";
 import { age, moment, withLocalTimes } from "../../format";
 import { job as jobOf, link } from "../../live/store";
 import { called, Command, ExpectedStart, FINISHED, PhaseMark, Section } from "../../parts/basics";
+import { messageOf } from "../../reasons";
 import { manifest } from "../../requests";
 import { place } from "../../router";
 import { t } from "../../texts";
@@ -57,7 +58,9 @@ function useDetails(namespace: string, name: string, row: JobRow | undefined): J
 }
 
 function sentence(job: JobRow, said: Explanation | null): string {
-  if (job.message) return withLocalTimes(currentSentence(job.message, said));
+  const message = messageOf(job);
+  // The explanation has newer numbers, in English.
+  if (message) return withLocalTimes(message === job.message ? currentSentence(message, said) : message);
   if (job.phase === "Running") return `${t("running")}: ${job.nodes.join(", ")}`;
   return "";
 }

@@ -5,6 +5,7 @@ import { get, jobPath } from "../../api/client";
 import type { EventRow, JobDetails, JobRow } from "../../api/types";
 import { moment } from "../../format";
 import { Command, Section } from "../../parts/basics";
+import { messageOf } from "../../reasons";
 import { t } from "../../texts";
 
 interface Entry {
@@ -58,7 +59,7 @@ function life(job: JobRow, details: JobDetails | null): Entry[] {
   const admitted = details?.status.admittedTime;
   if (admitted) found.push({ at: admitted, what: t("lifeAdmitted"), text: job.nodes.join(", ") });
   if (job.startedAt) found.push({ at: job.startedAt, what: t("lifeStarted"), text: job.nodes.join(", ") });
-  if (job.completedAt) found.push({ at: job.completedAt, what: t("lifeEnded"), text: job.message });
+  if (job.completedAt) found.push({ at: job.completedAt, what: t("lifeEnded"), text: messageOf(job) });
   return found;
 }
 

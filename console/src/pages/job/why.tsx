@@ -6,6 +6,7 @@ import type { DryRun, Explanation, JobDetails, JobRow, JobSpec } from "../../api
 import { duration, withLocalTimes } from "../../format";
 import { nodes } from "../../live/store";
 import { Command, FINISHED, Section } from "../../parts/basics";
+import { messageOf } from "../../reasons";
 import { specOf } from "../../requests";
 import { startsInSeconds } from "../../parts/verdict";
 import { t } from "../../texts";
@@ -177,8 +178,8 @@ function Levers({ job, spec: base }: { job: JobRow; spec: JobSpec }) {
 
 function effect(said: DryRun): string {
   if (said.outcome === "Starts") return t("leverStartsOn", (said.nodes ?? []).map((each) => each.node).join(", "));
-  if (said.outcome === "Never") return t("leverNever", said.message);
+  if (said.outcome === "Never") return t("leverNever", messageOf(said));
   const seconds = startsInSeconds(said);
   if (seconds !== null) return t("leverStartsIn", duration(seconds));
-  return t("leverWaits", said.message);
+  return t("leverWaits", messageOf(said));
 }

@@ -2,6 +2,7 @@
 import type { JobRow } from "../../api/types";
 import { jobs, keyOf, me } from "../../live/store";
 import { Command, ExpectedStart, FINISHED, JobLink, PhaseMark, Section } from "../../parts/basics";
+import { messageOf } from "../../reasons";
 import { t } from "../../texts";
 import { Findings } from "./findings";
 import { chosenNamespace, Models } from "./models";
@@ -58,7 +59,7 @@ const Jobs = ({ list }: { list: readonly JobRow[] }) => (
   <ul class="jobs">
     {list.map((job) => (
       <li key={keyOf(job)}>
-        <PhaseMark phase={job.phase} /> <JobLink job={job} /> {job.phase === "Running" ? job.nodes.join(", ") : job.message}{" "}
+        <PhaseMark phase={job.phase} /> <JobLink job={job} /> {job.phase === "Running" ? job.nodes.join(", ") : messageOf(job)}{" "}
         {WAITING.has(job.phase) && job.estimatedStart && (
           <span class="note">
             {t("expectedStart")}: <ExpectedStart job={job} />

@@ -7,6 +7,7 @@ import { byName, currentAt, jobs, keyOf } from "../../live/store";
 import { Command, ExpectedStart, Field, FINISHED, JobLink, PhaseMark, phaseName } from "../../parts/basics";
 import { type Column, VirtualTable } from "../../parts/virtual_table";
 import { language } from "../../preferences";
+import { messageOf } from "../../reasons";
 import { place, setQuery } from "../../router";
 import { t } from "../../texts";
 import { asCommand, COMPLETED, filter, matching, PHASES, shown, UNFINISHED } from "./filter";
@@ -18,7 +19,7 @@ const COLUMNS = (): Column<JobRow>[] => [
   { id: "state", title: t("state"), cell: (job) => <PhaseMark phase={job.phase} /> },
   { id: "gpus", title: t("request"), cell: (job) => (job.workers > 1 ? `${job.workers} × ${job.request}` : job.request) },
   { id: "start", title: t("expectedStart"), cell: (job) => <ExpectedStart job={job} /> },
-  { id: "why", title: t("why"), cell: (job) => <span class="why">{job.message || job.nodes.join(", ")}</span> },
+  { id: "why", title: t("why"), cell: (job) => <span class="why">{messageOf(job) || job.nodes.join(", ")}</span> },
   { id: "priority", title: t("priority"), number: true, cell: (job) => job.priority },
   { id: "user", title: t("user"), cell: (job) => job.user.replace("system:serviceaccount:", "") },
   { id: "namespace", title: t("namespace"), cell: (job) => job.namespace },

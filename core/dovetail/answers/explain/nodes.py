@@ -8,9 +8,9 @@ from dovetail.answers.explain.question import KEY, Question
 from dovetail.answers.explain.remedies import changes
 from dovetail.answers.questions import ExplainedNode
 from dovetail.api.devices import DeviceShare
+from dovetail.api.reasons import capacity as says
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.free_devices import FreeDevices
-from dovetail.engine.filter.messages import need
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.refusals import UNRESOLVABLE
@@ -54,10 +54,10 @@ def shortage_of(question: Question) -> Shortage | None:
     if question.nodes or not question.exclusions:
         return found
     gpu = question.ask.gpu
-    start = "No node will do" if gpu is None else need(gpu.count * question.workers, available=0, profile=gpu.mig)
-    return Shortage(
-        reason="ExceedsCapacity", message=f"{start}: node selector, affinity and taints keep the pod off every node"
-    )
+    if gpu is None:
+        return Shortage.of(says.NO_NODE() + says.KEPT_OFF())
+    need = says.NEED(count=gpu.count * question.workers, available=0, profile=gpu.mig)
+    return Shortage.of(need + says.KEPT_OFF())
 
 
 def devices_text(devices: Sequence[DeviceShare]) -> str:

@@ -4,6 +4,8 @@ from typing import Final
 
 import numpy as np
 
+from dovetail.api.reasons import capacity
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.availability import BROKEN, CLOSED, CORDONED_NODE, Unavailable, first_of
@@ -55,7 +57,7 @@ def gpus(count: int, *, profile: str = "") -> str:
 
 def need(count: int, *, available: int, profile: str = "") -> str:
     """The beginning of every shortage: `Need 4 GPUs, only 1 available`."""
-    return f"Need {gpus(count, profile=profile)}, only {available} available"
+    return capacity.NEED(count=count, available=available, profile=profile).message
 
 
 def ask_text(kind: RefusalKind, *, ask: Ask) -> str:
@@ -92,14 +94,23 @@ def memory_text(gpu: GPURequest) -> str:
 
 def size_text(gpu: GPURequest) -> str:
     """` of at least 32 GB`; empty for a request that says no nominal size."""
-    return "" if gpu.min_nominal_gb is None else f" of at least {gpu.min_nominal_gb} GB"
+    return "" if gpu.min_nominal_gb is None else capacity.OF_AT_LEAST(gb=gpu.min_nominal_gb).message
 
 
 def kind_text(gpu: GPURequest) -> str:
-    """` of model V100 or A100 but V100M16 of at least 32 GB`: the models and the nominal size of a request."""
-    models = f" of model {' or '.join(gpu.models)}" if gpu.models else ""
-    excluded = f" but {' and '.join(gpu.excluded_models)}" if gpu.excluded_models else ""
-    return models + excluded + size_text(gpu)
+    """The models and the nominal size of a request: ` of model V100 or A100 but V100M16 of at least 32 GB`."""
+    return (of_models(gpu) + within_models(gpu)).message
+
+
+def of_models(gpu: GPURequest) -> Sentence:
+    """The models of a request: ` of model V100 or A100`."""
+    return capacity.OF_MODEL(models=" or ".join(gpu.models)) if gpu.models else NOTHING
+
+
+def within_models(gpu: GPURequest) -> Sentence:
+    """What a request excludes, and its nominal size: ` but V100M16 of at least 32 GB`."""
+    excluded = capacity.BUT_MODEL(models=" and ".join(gpu.excluded_models)) if gpu.excluded_models else NOTHING
+    return excluded + (NOTHING if gpu.min_nominal_gb is None else capacity.OF_AT_LEAST(gb=gpu.min_nominal_gb))
 
 
 def nominal_sizes(ledger: Ledger, *, models: Ints) -> str:
@@ -110,11 +121,15 @@ def nominal_sizes(ledger: Ledger, *, models: Ints) -> str:
 
 def tenants_text(ask: Ask) -> str:
     """Why no device takes one more tenant: no turn, or no place for the ask's workload, is free."""
-    of_workload = f"every GPU has its {ask.workload} tenants"
-    if ask.mode != "TimeShared":
-        return of_workload
-    turns = "all turns on the GPUs are taken"
-    return turns if ask.workload is None else f"{turns}, or {of_workload}"
+    return no_tenant(ask).message
+
+
+def no_tenant(ask: Ask) -> Sentence:
+    """The same as a sentence of the table."""
+    if ask.workload is None:
+        return capacity.TURNS_TAKEN()
+    of_both = capacity.TURNS_OR_WORKLOAD if ask.mode == "TimeShared" else capacity.WORKLOAD_FULL
+    return of_both(workload=ask.workload)
 
 
 def _tenant_message(masks: Feasibility, *, row: int) -> str:
@@ -163,5 +178,5 @@ def _message(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> s
     if kind in {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "DeviceIndex", "ModeConflict"}:
         return f"{name}: {ask_text(kind, ask=ask)} ({gpus(int(present.sum()), profile=ask.gpu.mig)})"
     closed = device_cause(masks.ledger, name=name, kind=kind) if kind in OF_DEVICES and not ask.resource else None
-    why = ask_text(kind, ask=ask) if closed is None else closed[0].on(name, index=closed[1])
+    why = ask_text(kind, ask=ask) if closed is None else closed[0].on(name, index=closed[1]).message
     return f"{name}: {need(ask.gpu.count, available=left, profile=ask.gpu.mig)}: {why}"

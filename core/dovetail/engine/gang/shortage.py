@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dovetail.api.gpujob import Reason
+from dovetail.api.reasons import capacity as says
+from dovetail.api.reasons.clause import NOTHING, Sentence
+from dovetail.api.reasons.codes import EXCEEDS_CAPACITY
 from dovetail.engine.filter.empty_capacity import devices_on_empty, workers_on_empty, workers_without_host
 from dovetail.engine.filter.fit import Judgement
-from dovetail.engine.filter.messages import gpus, kind_text, memory_text, need, nominal_sizes, tenants_text
+from dovetail.engine.filter.messages import no_tenant, nominal_sizes, of_models, within_models
 from dovetail.engine.model.availability import BLOCKING, CORDONED_NODE, Unavailable, first_of, in_order
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.inventory import DeviceFacts
@@ -17,45 +20,38 @@ from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shortage:
+class Shortage(Sentence):
     """Why a job cannot start now: a reason of the closed set and a sentence with numbers."""
 
     reason: Reason
-    message: str
 
 
 def shortage(now: Judgement, *, after: Judgement, workers: int, placed: int) -> Shortage:
     """Why not all workers fit. `after` judges the ledger with the `placed` workers on it, for the next worker."""
+    return Shortage.of(_shortage(now, after=after, workers=workers, placed=placed))
+
+
+def _shortage(now: Judgement, *, after: Judgement, workers: int, placed: int) -> Sentence:
     gpu = now.ask.gpu
     if gpu is None:
-        return Shortage(reason="Resources", message=_host_message(now.ask, workers=workers))
-    wanted = gpu.count * workers
+        return _host_short(now.ask, workers=workers)
+    wanted, profile = gpu.count * workers, gpu.mig
     most_on_one, capacity = int(devices_on_empty(now).max(initial=0)), int(workers_on_empty(now, gpu=gpu).sum())
     if most_on_one < gpu.count or capacity < workers:
-        return Shortage(
-            reason="ExceedsCapacity",
-            message=_exceeds(now, gpu=gpu, workers=workers, most_on_one=most_on_one, capacity=capacity),
-        )
+        return _exceeds(now, gpu=gpu, workers=workers, most_on_one=most_on_one, capacity=capacity)
     free = _free(now)
     free_in_all, free_on_one = int(free.sum()), int(free.max(initial=0))
     if free_on_one < gpu.count and wanted <= free_in_all:
-        return Shortage(
-            reason="Fragmentation",
-            message=f"{need(gpu.count, available=free_on_one, profile=gpu.mig)} on one node: "
-            f"{gpus(free_in_all, profile=gpu.mig)} are free, but not together",
-        )
+        need = says.NEED(count=gpu.count, available=free_on_one, profile=profile)
+        return need + says.ON_ONE_NODE() + says.NOT_TOGETHER(free=free_in_all, profile=profile)
     if workers > 1 and (now.ask.mode != "Exclusive" or wanted <= free_in_all):
         available = gpu.count * placed
     else:
         available = free_in_all if free_in_all < wanted else int(free[now.host_fits].max(initial=0))
+    need = says.NEED(count=wanted, available=available, profile=profile)
     if now.ask.apart and wanted <= free_in_all:
-        on_others = f"{gpus(free_in_all, profile=gpu.mig)} are free, but each worker takes a node of its own"
-        return Shortage(
-            reason="Resources", message=f"{need(wanted, available=available, profile=gpu.mig)}: {on_others}"
-        )
-    return _other_shortage(
-        now, after=after, message=need(wanted, available=available, profile=gpu.mig), more_free=available < free_in_all
-    )
+        return need + says.APART(free=free_in_all, profile=profile)
+    return need + _other_shortage(now, after=after, more_free=available < free_in_all)
 
 
 def _free(judged: Judgement) -> np.typing.NDArray[np.int64]:
@@ -63,34 +59,28 @@ def _free(judged: Judgement) -> np.typing.NDArray[np.int64]:
     return np.where(judged.schedulable, judged.free_devices.sum(axis=1), 0)
 
 
-def _other_shortage(now: Judgement, *, after: Judgement, message: str, more_free: bool) -> Shortage:
-    """The shortage that begins with `message`. `more_free`: more GPUs are free than it counts."""
+def _other_shortage(now: Judgement, *, after: Judgement, more_free: bool) -> Sentence:
+    """The end of the sentence on a shortage. `more_free`: more GPUs are free than its beginning counts."""
     kinds, ask = _kinds(after), now.ask
     assert ask.gpu is not None, "only asked where a device is wanted"
     if _kinds(now) and _kinds(now) <= {"Unhealthy", "Cordoned"}:
-        return Shortage(reason="NodeUnhealthy", message=f"{message}: {_closed(now)}")
+        return says.COLON() + _closed(now)
     if kinds == {"MemoryGuard"}:
         most = int(np.where(after.candidates, after.free_mib, 0).max(initial=0))
         wanted = int(after.needed_mib[after.candidates].min(initial=1 << 40))
-        return Shortage(
-            reason="MemoryGuard",
-            message=f"{message}: need {wanted} MiB of memory on a GPU, the most left on one is {max(0, most)} MiB",
-        )
+        return says.MEMORY_LEFT(needed_mib=wanted, left_mib=max(0, most))
     if "CPUOrMemoryShort" in kinds and (more_free or ask.mode != "Exclusive"):
         full = bool((after.columns.pods_free[_free(after) >= ask.gpu.count] <= 0).all())
-        host_too = "on a node that takes one more pod" if full else f"with {_host(ask)} in addition"
-        return Shortage(reason="Resources", message=f"{message} {host_too}")
+        return says.WITH_ROOM_FOR_A_POD() if full else says.WITH_HOST(**_host(ask))
     if "ShareShort" in kinds and kinds <= {"ShareShort", "DevicesBusy"}:
         best = int(np.where(after.candidates, after.columns.share_left, 0).max(initial=0))
-        return Shortage(
-            reason="Resources", message=f"{message}: the largest share left on one is {best / WHOLE_MILLI:g}"
-        )
+        return says.SHARE_LEFT(share=best / WHOLE_MILLI)
     if "TenantLimit" in kinds and kinds <= {"TenantLimit", "DevicesBusy"}:
-        return Shortage(reason="Resources", message=f"{message}: {tenants_text(ask)}")
-    return Shortage(reason="Resources", message=message)
+        return says.COLON() + no_tenant(ask)
+    return NOTHING
 
 
-def _closed(judged: Judgement) -> str:
+def _closed(judged: Judgement) -> Sentence:
     """Why the candidates take no work: the first cause in a sentence, and how many more there are.
 
     What an administrator must repair comes before a node that is not ready, which ends by itself.
@@ -98,11 +88,9 @@ def _closed(judged: Judgement) -> str:
     rows = np.flatnonzero(judged.candidates.any(axis=1)).tolist()
     found = [each for row in rows for each in _causes(judged, row=row)]
     found.sort(key=lambda each: each[0].cause == "NodeNotReady")
-    sentences = list(dict.fromkeys(cause.on(node, index=index) for cause, node, index in found))
-    if not sentences:
-        return "the others are unhealthy or cordoned"
-    more = len(sentences) - 1
-    return f"{sentences[0]}, and {more} more" if more else sentences[0]
+    said = (cause.on(node, index=index) for cause, node, index in found)
+    first, *others = {each.message: each for each in said}.values() or [says.OTHERS_CLOSED()]
+    return first + says.AND_MORE(count=len(others)) if others else first
 
 
 def _causes(judged: Judgement, *, row: int) -> list[tuple[Unavailable, str, int | None]]:
@@ -127,25 +115,27 @@ def _kinds(judged: Judgement) -> set[RefusalKind]:
     return kinds - {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "TooFewDevices", "DeviceIndex"}
 
 
-def _exceeds(judged: Judgement, *, gpu: GPURequest, workers: int, most_on_one: int, capacity: int) -> str:
-    wanted, profile = gpu.count * workers, gpu.mig
+def _exceeds(judged: Judgement, *, gpu: GPURequest, workers: int, most_on_one: int, capacity: int) -> Sentence:
+    wanted, profile, host = gpu.count * workers, gpu.mig, _host(judged.ask)
     if most_on_one >= gpu.count:
-        with_host = f", {_host(judged.ask)}" if capacity < int(workers_without_host(judged, gpu=gpu).sum()) else ""
-        each = f"{gpus(gpu.count, profile=profile)}{with_host} each"
-        together = f"at most {capacity} of {workers} workers with {each} could ever run together"
-        together += ", each on a node of its own" if judged.ask.apart else ""
-        return f"{need(wanted, available=capacity * gpu.count, profile=profile)}: {together}"
+        need = says.NEED(count=wanted, available=capacity * gpu.count, profile=profile)
+        apart = says.ON_OWN_NODES() if judged.ask.apart else NOTHING
+        if capacity < int(workers_without_host(judged, gpu=gpu).sum()):
+            together = says.TOGETHER_WITH_HOST
+            return need + together(capacity=capacity, workers=workers, count=gpu.count, profile=profile, **host) + apart
+        return need + says.TOGETHER(capacity=capacity, workers=workers, count=gpu.count, profile=profile) + apart
     most = int(judged.indexed_devices.sum(axis=1).max(initial=0))
     if 0 < most < gpu.count:
-        short = need(gpu.count, available=most, profile=profile)
-        return f"{short} on one node: the largest request that could ever fit is {most}"
+        need = says.NEED(count=gpu.count, available=most, profile=profile)
+        return need + says.ON_ONE_NODE() + says.LARGEST_EVER(most=most)
     if most_on_one > 0:
-        short = need(gpu.count, available=most_on_one, profile=profile)
-        return f"{short} on one node with {_host(judged.ask)} in addition"
-    return f"{need(wanted, available=0, profile=profile)}: {_nothing_like_it(judged, gpu=gpu)}"
+        need = says.NEED(count=gpu.count, available=most_on_one, profile=profile)
+        return (need + says.ON_ONE_NODE() + says.WITH_HOST(**host)).with_reason(EXCEEDS_CAPACITY.code)
+    need = says.NEED(count=wanted, available=0, profile=profile)
+    return need + says.COLON() + _nothing_like_it(judged, gpu=gpu)
 
 
-def _nothing_like_it(judged: Judgement, *, gpu: GPURequest) -> str:
+def _nothing_like_it(judged: Judgement, *, gpu: GPURequest) -> Sentence:
     """Why no device qualifies, and the nearest one that exists."""
     ledger = judged.ledger
     nodes = [name for name, right in zip(judged.nodes, judged.right_kind, strict=True) if right]
@@ -155,65 +145,73 @@ def _nothing_like_it(judged: Judgement, *, gpu: GPURequest) -> str:
     if not there:
         return _no_such_nodes(judged)
     if gpu.vendor is not None and all(device.vendor != gpu.vendor for device in there):
-        return f"no node has vendor {gpu.vendor}, there is {_listed(device.vendor for device in there)}"
+        return says.NO_VENDOR(vendor=gpu.vendor, vendors=_listed(device.vendor for device in there))
     if not judged.candidates.any():
         return _no_such_model(judged, gpu=gpu, there=[device.model for device in there])
     if not judged.sized_devices.any():
         most = int(np.where(judged.candidates, judged.usable_mib, 0).max())
-        return f"need {memory_text(gpu)} on a GPU, the largest that could ever be promised is {most} MiB"
+        if gpu.memory_percent is not None:
+            return says.NO_SUCH_MEMORY_SHARE(percent=gpu.memory_percent, most_mib=most)
+        return says.NO_SUCH_MEMORY(needed_mib=gpu.memory_mib or 0, most_mib=most)
     if gpu.device_index is not None and not judged.indexed_devices.any():
-        return _no_such_index(judged, gpu=gpu)
-    return f"no node has the {_host(judged.ask)} in addition to its GPUs"
+        return _no_such_index(judged, gpu=gpu, index=gpu.device_index)
+    return says.NO_HOST(**_host(judged.ask))
 
 
-def _no_such_index(judged: Judgement, *, gpu: GPURequest) -> str:
+def _no_such_index(judged: Judgement, *, gpu: GPURequest, index: int) -> Sentence:
     if gpu.device_node is not None and not judged.devices_of_named_node.any():
-        return f"{gpu.device} is on no node with such a GPU"
+        return says.DEVICE_NOWHERE(device=str(gpu.device))
     most = int(np.where(judged.devices_of_named_node, judged.columns.index, 0).max())
-    where = "no node has a" if gpu.device_node is None else f"node {gpu.device_node} has no"
-    return f"{where} device cuda:{gpu.device_index}, the highest is cuda:{most}"
+    if gpu.device_node is None:
+        return says.NO_INDEX(index=index, highest=most)
+    return says.NO_INDEX_ON_NODE(node=gpu.device_node, index=index, highest=most)
 
 
-def _no_such_model(judged: Judgement, *, gpu: GPURequest, there: Iterable[str]) -> str:
-    columns = judged.columns
+def _no_such_model(judged: Judgement, *, gpu: GPURequest, there: Iterable[str]) -> Sentence:
+    columns, within = judged.columns, within_models(gpu)
     wanted = np.isin(columns.model, judged.ledger.model_codes(gpu.admits))
     elsewhere = (wanted & columns.present & (columns.resource > 0)[:, np.newaxis]).any()
+    models = " or ".join(gpu.models)
     if elsewhere and not judged.ask.resource:
-        what = " or ".join(gpu.models) or f"a GPU{kind_text(gpu)}"
-        return f"{what} is served by a vendor's plugin alone, which gives whole ones only"
+        what = says.MODELS(models=models) if models else says.A_GPU() + within
+        return what + says.BY_PLUGIN_ALONE()
     if gpu.min_nominal_gb is not None:
         of_any_size = replace(gpu, min_nominal_gb=None)
         alike = judged.of_vendor & np.isin(columns.model, judged.ledger.model_codes(of_any_size.admits))
         if sizes := nominal_sizes(judged.ledger, models=columns.model[alike]):
-            return f"no node has a GPU{kind_text(gpu)}, there is {sizes}"
-    kind = kind_text(gpu).removeprefix(" of") if gpu.models else f" a GPU{kind_text(gpu)}"
-    return f"no node has{kind}, there is {_listed(there)}"
+            return says.NO_GPU_OF() + of_models(gpu) + within + says.THERE_IS(found=sizes)
+    kind = says.NO_MODEL(models=models) if models else says.NO_GPU_OF()
+    return kind + within + says.THERE_IS(found=_listed(there))
 
 
-def _no_such_nodes(judged: Judgement) -> str:
+def _no_such_nodes(judged: Judgement) -> Sentence:
     """Why no node serves devices in the way that the job asks for them."""
     if judged.ask.resource:
-        return f"no node advertises {judged.ask.resource}"
+        return says.NOT_ADVERTISED(resource=judged.ask.resource)
     if any(judged.ledger.devices(name) for name in judged.nodes):
-        return "the nodes with GPUs are served by a vendor's plugin, which gives whole ones only"
-    return "no node reports a GPU"
+        return says.NODES_BY_PLUGIN()
+    return says.NO_GPU_REPORTED()
 
 
-def _no_such_profile(judged: Judgement, *, profile: str) -> str:
+def _no_such_profile(judged: Judgement, *, profile: str) -> Sentence:
     """That no node has instances of the profile, and the profiles that there are."""
     if profile in judged.profiles:
-        return f"none of the nodes that may be used has a MIG instance of {profile}"
-    return f"no node has a MIG instance of {profile}, there is {', '.join(judged.profiles) or 'none of any profile'}"
+        return says.NO_PROFILE_ALLOWED(profile=profile)
+    if not judged.profiles:
+        return says.NO_PROFILE_AT_ALL(profile=profile)
+    return says.NO_PROFILE(profile=profile, profiles=", ".join(judged.profiles))
 
 
 def _listed(words: Iterable[str]) -> str:
     return ", ".join(sorted(set(words)))
 
 
-def _host(ask: Ask) -> str:
-    return f"{ask.cpu_milli}m CPU and {ask.memory_mib} MiB of memory"
+def _host(ask: Ask) -> dict[str, int]:
+    """What a worker takes of its node, as parameters."""
+    return {"cpu_milli": ask.cpu_milli, "memory_mib": ask.memory_mib}
 
 
-def _host_message(ask: Ask, *, workers: int) -> str:
-    each = "" if workers == 1 else f" for each of {workers} workers"
-    return f"Need {_host(ask)}{each}, no node has it available"
+def _host_short(ask: Ask, *, workers: int) -> Sentence:
+    if workers == 1:
+        return says.HOST_SHORT(**_host(ask))
+    return says.HOST_SHORT_EACH(workers=workers, **_host(ask))

@@ -5,9 +5,11 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from dovetail.api.reasons import capacity as says
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.codes import EXCEEDS_CAPACITY
 from dovetail.engine.filter.empty_capacity import workers_on_empty
 from dovetail.engine.filter.fit import Judgement
-from dovetail.engine.filter.messages import gpus
 from dovetail.engine.gang.shortage import Shortage, shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.ledger.node_labels import NO_DOMAIN
@@ -46,47 +48,50 @@ def shortage_by_topology(gang: Gang) -> Shortage:
     wanted = _wanted(gang, workers=workers)
     if not at_most.size:
         missing = topology.path(level)[-1] if level and not topology.group_size else _group_label(topology)
-        return Shortage(reason="ExceedsCapacity", message=f"{wanted}, no node has the label {missing}")
+        return Shortage.of(wanted + says.NO_LABEL(label=missing))
     if int(at_most.max()) < workers:
-        largest = _domain(gang, level=level, at=int(at_most.argmax()))
-        has = _amount(gang, workers=int(at_most.max()))
-        return Shortage(reason="ExceedsCapacity", message=f"{wanted}, at most {has} could ever run in {largest}")
+        largest, most = _domain(gang, level=level, at=int(at_most.argmax())), int(at_most.max()) * gpu.count
+        return Shortage.of(
+            wanted + (says.MOST_IN_DOMAIN(most=most, domain=largest) if level else says.MOST_IN_CLUSTER(most=most))
+        )
     if any(each.most and _most_apart(gang, spread=each, seats=ever) < workers for each in topology.spreads):
-        return Shortage(reason="ExceedsCapacity", message=f"{wanted}{_spread_text(topology.spreads)}")
+        return Shortage.of((wanted + _by_spread(topology.spreads)).with_reason(EXCEEDS_CAPACITY.code))
     if int(now.max(initial=0)) >= workers:
-        return Shortage(reason="Fragmentation", message=f"{wanted}{_spread_text(topology.spreads)}")
+        return Shortage.of(wanted + _by_spread(topology.spreads))
     if not level and not topology.group_size:
         return shortage(gang.now, after=gang.now, workers=workers, placed=int(now.max()))
-    best = _domain(gang, level=level, at=int(now.argmax()))
-    has = _amount(gang, workers=int(now.max()))
-    message, free = f"{wanted}, {best} has {has}", int(gang.seats.sum())
-    if free >= workers:
-        together = f"not in one {level}" if level else "not in such groups"
-        message = f"{message}: {gpus(free * gpu.count, profile=gpu.mig)} are free, but {together}"
-        return Shortage(reason="Fragmentation", message=message)
-    return Shortage(reason="Resources", message=message)
+    best, has = _domain(gang, level=level, at=int(now.argmax())), int(now.max()) * gpu.count
+    found = wanted + (says.DOMAIN_HAS(domain=best, free=has) if level else says.CLUSTER_HAS(free=has))
+    free = int(gang.seats.sum())
+    if free < workers:
+        return Shortage.of(found)
+    free_devices = free * gpu.count
+    together = (
+        says.NOT_IN_ONE(free=free_devices, level=level, profile=gpu.mig)
+        if level
+        else says.NOT_IN_GROUPS(free=free_devices, profile=gpu.mig)
+    )
+    return Shortage.of(found + together)
 
 
-def _wanted(gang: Gang, *, workers: int) -> str:
+def _wanted(gang: Gang, *, workers: int) -> Sentence:
     topology, gpu = gang.topology, gang.now.gpu
-    count = gpu.count
-    where = f" in one {topology.required}" if topology.required else ""
-    if not topology.group_size:
-        return f"Need {gpus(workers * count, profile=gpu.mig)}{where}"
-    group = topology.group_size
-    all_of_them, in_each = gpus(workers * count, profile=gpu.mig), gpus(group * count, profile=gpu.mig)
-    return f"Need {all_of_them}{where} with {in_each} in each {topology.group_level}"
-
-
-def _amount(gang: Gang, *, workers: int) -> str:
-    """What so many workers take: the number of GPUs alone, as in `rack-7 has 24`."""
-    return str(workers * gang.now.gpu.count)
+    found = says.WANTED(count=workers * gpu.count, profile=gpu.mig)
+    if topology.required:
+        found += says.IN_ONE(level=topology.required)
+    if topology.group_size:
+        in_each = topology.group_size * gpu.count
+        found += says.IN_EACH(count=in_each, level=topology.group_level, profile=gpu.mig)
+    return found
 
 
 def _domain(gang: Gang, *, level: str, at: int) -> str:
-    """The domain's name as users read it: with its wider domains where several have this name."""
+    """The domain's name as users read it: with its wider domains where several have this name.
+
+    Empty for the whole cluster.
+    """
     if not level:
-        return "the cluster"
+        return ""
     names = gang.ledger.domains(gang.topology.path(level)).names
     name = names[at]
     alike = sum(each[-1] == name[-1] for each in names)
@@ -105,14 +110,14 @@ def _group_label(topology: Topology) -> str:
     return topology.path(topology.group_level)[-1]
 
 
-def _spread_text(spreads: tuple[Spread, ...]) -> str:
+def _by_spread(spreads: tuple[Spread, ...]) -> Sentence:
     """Why free seats do not suffice: the template spreads the workers, or shares of devices do not add up."""
     if not spreads:
-        return ", the free parts of devices do not add up"
-    found = [
-        f"at most {each.most} {'worker' if each.most == 1 else 'workers'} on each {each.label}"
+        return says.PARTS_DO_NOT_ADD_UP()
+    first, *others = (
+        says.MOST_ON_EACH(most=each.most, label=each.label)
         if each.most
-        else f"the number of workers on each {each.label} may differ by {each.max_skew}"
+        else says.SKEW_OF_EACH(label=each.label, skew=each.max_skew)
         for each in spreads
-    ]
-    return f", but {' and '.join(found)}"
+    )
+    return sum((says.AND() + each for each in others), start=says.BUT() + first)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from dovetail.api.gpunode import Cause
+from dovetail.api.reasons.clause import NOTHING, Sentence
+from dovetail.api.reasons.nodes import AS_SAID, CAUSES, DETAIL, DRIVER_UNREADABLE, HINT, SERVED_TWICE
 
 _ORDER: Final = {cause: at for at, cause in enumerate(get_args(Cause))}
 
@@ -17,18 +19,6 @@ CORDONED_NODE: Final[frozenset[Cause]] = frozenset({"NodeCordoned", "NodeDrained
 BROKEN: Final[frozenset[Cause]] = frozenset({"DriverUnreadable", "Unhealthy"})
 CLOSED: Final[frozenset[Cause]] = frozenset({"Reshaping", "Cordoned", "Strangers"})
 
-_WORDS: Final[dict[Cause, str]] = {
-    "NodeGone": "node is gone",
-    "NodeNotReady": "node is not ready",
-    "NotManaged": "node is not managed by Dovetail",
-    "NodeCordoned": "node is cordoned",
-    "NodeDrained": "node is being drained",
-    "Unhealthy": "GPU is unhealthy",
-    "Reshaping": "GPU is being partitioned again",
-    "Cordoned": "GPU is cordoned",
-    "Strangers": "GPU is used by processes without an allocation",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unavailable:
@@ -38,23 +28,34 @@ class Unavailable:
     detail: str = ""
 
     @property
-    def text(self) -> str:
+    def shared(self) -> Sentence:
         """The words that all nodes and devices of this cause and detail share."""
-        words = _WORDS.get(self.cause, "")
-        return ": ".join(filter(None, (words, self.detail)))
+        if self.cause not in CAUSES:
+            return AS_SAID(detail=self.detail)
+        return CAUSES[self.cause].anywhere() + self._detail
 
-    def on(self, node: str, *, index: int | None = None) -> str:
+    @property
+    def text(self) -> str:
+        """The same as a text."""
+        return self.shared.message
+
+    def on(self, node: str, *, index: int | None = None) -> Sentence:
         """The sentence that names the node, and the device where the cause is its own."""
         if self.cause == "DriverUnreadable":
             # What follows a semicolon is a hint, or a time.
             said, semicolon, more = self.detail.partition(";")
-            return f"{said} on node {node}{semicolon}{more}"
+            problem = DRIVER_UNREADABLE(problem=said, node=node)
+            return problem + HINT(hint=more) if semicolon else problem
         if self.cause == "ServedTwice":
-            return f"node {node}: {self.detail}"
-        if self.cause in OF_NODE:
-            return self.text.replace("node is", f"node {node} is", 1)
-        device = "a GPU" if index is None else f"GPU {index}"
-        return self.text.replace("GPU is", f"{device} on node {node} is", 1)
+            return SERVED_TWICE(node=node, conflict=self.detail)
+        clauses = CAUSES[self.cause]
+        if clauses.on_device is not None and index is not None:
+            return clauses.on_device(node=node, index=index) + self._detail
+        return clauses.on_node(node=node) + self._detail
+
+    @property
+    def _detail(self) -> Sentence:
+        return DETAIL(detail=self.detail) if self.detail else NOTHING
 
 
 def in_order(found: Iterable[Unavailable]) -> tuple[Unavailable, ...]:

@@ -12,6 +12,8 @@ from dovetail.answers.explain.answer import Answer
 from dovetail.answers.questions import ExplainedChange
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
+from dovetail.api.reasons import queue as says
+from dovetail.api.reasons.catalog import about_pod
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.cpu_fallback import cpu_after_seconds
@@ -27,10 +29,11 @@ from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.quotas import subject_of, weight_refusal
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.model.gate import Refused
-from dovetail.queue.verdicts import Verdict, Waits
+from dovetail.queue.verdicts import Verdict, Waits, why_of
 
 # Reasons to wait that more room alone does not end.
 _NOT_ROOM: Final = frozenset({"Quota", "Reserved", "Priority"})
+_NEVER: Final = frozenset({says.NEVER_FITS.code, says.NEVER_FITS_AT_LEAST.code})
 BLIND: Final = "limits are not counted: that takes the right to list GPUQuotas"
 
 
@@ -69,7 +72,7 @@ def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: C
     kept = _kept_back(subject, nodes=nodes, objects=objects, now=now, fits=found.fits)
     if kept is None:
         return found
-    message = kept.message.replace("this job", "this pod") if subject.kind == "Pod" else kept.message
+    message = about_pod(why_of(kept)).message if subject.kind == "Pod" else kept.message
     # Changes that only make room would not suffice.
     change = ExplainedChange(kind="Limit", text=_what_helps(kept))
     return replace(found, fits=False, summary=message, reason=kept.reason, changes=(change,))
@@ -188,9 +191,10 @@ def _what_helps(kept: Waits) -> str:
         return "give the job a time limit that ends it before the reservation begins, or wait until that is over"
     if kept.reason == "Provisioning":
         return "wait until an autoscaler adds the nodes, or ask for what existing nodes have"
-    if "would never fit" in kept.message:
+    codes = {each.code for each in kept.details}
+    if not codes.isdisjoint(_NEVER):
         return "ask for no more than the limit, or have it raised"
-    if kept.message.startswith("Asks for pool"):
+    if says.POOL_NOT_ALLOWED.code in codes:
         return "ask for a pool that the quota allows"
     if kept.reason == "Quota":
         return "wait until some of what counts for the limit has ended, or have it raised"

@@ -8,6 +8,7 @@ from typing import Any
 from dovetail import names
 from dovetail.api.gpujob import GPUJob, job_of
 from dovetail.api.historyquery import JobRecord
+from dovetail.api.reasons.codes import HELD
 from dovetail.formats.timestamps import moment, timestamp
 from dovetail.query.jobs.groups import in_order
 
@@ -71,4 +72,4 @@ def _suspended(record: JobRecord) -> list[dict[str, str]]:
     at = timestamp(moment(record.started) + timedelta(seconds=last_run_seconds(record)))
     if moment(at) >= moment(record.ended):
         return []
-    return [{"type": "Suspended", "status": "True", "reason": "Held", "message": "", "lastTransitionTime": at}]
+    return [{"type": "Suspended", "status": "True", "reason": HELD.code, "message": "", "lastTransitionTime": at}]

@@ -7,7 +7,7 @@ period only where its time limit ends it in time. A job that already runs there 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dovetail.engine.filter.messages import gpus
+from dovetail.api.reasons import queue as says
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
@@ -200,7 +200,7 @@ def _one(resource: str) -> Ask:
 
 def _reservation(window: Window, *, claims: Sequence[Claim]) -> Reservation:
     job = Candidate(key=window.key, ask=_one(window.resources[0]), workers=window.gpus, name=window.key)
-    words = f"{gpus(window.gpus)} are kept by GPUQuota {window.quota} until {window.until} (reservation {window.name})"
+    words = says.KEPT_BY_QUOTA(count=window.gpus, quota=window.quota, until=window.until, reservation=window.name)
     return Reservation(
         job=job,
         at_seconds=max(0.0, window.at_seconds),

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as with_fields
 
-from dovetail.engine.filter.messages import gpus
+from dovetail.api.reasons import queue as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
@@ -24,14 +25,14 @@ class Reservation:
     - `job`: the job; a placeholder candidate for an advance reservation
     - `at_seconds`: seconds from now until the start
     - `claims`: what the job is to hold, one claim a worker
-    - `words`: for an advance reservation, the words of messages; empty for a job
+    - `words`: for an advance reservation, what messages say of it; None for a job
     - `until_seconds`: seconds from now until the reservation ends
     """
 
     job: Candidate
     at_seconds: float
     claims: tuple[Claim, ...]
-    words: str = ""
+    words: Sentence | None = None
     until_seconds: float = float("inf")
 
     @property
@@ -39,15 +40,16 @@ class Reservation:
         """The number of devices that are kept."""
         return sum(len(claim.devices) + claim.picked for claim in self.claims)
 
-    def words_for(self, job: Candidate) -> str:
+    def words_for(self, job: Candidate) -> Sentence:
         """What is kept from another job, and for whom."""
-        if self.words:
+        if self.words is not None:
             return self.words
         namespace, _, name = self.job.name.partition("/")
         # Tenants must not see the names of other namespaces.
         is_near = job.name.partition("/")[0] == namespace
-        who = with_number(name, number=self.job.number) if is_near else "a job of another namespace"
-        return f"{gpus(self.devices)} {'is' if self.devices == 1 else 'are'} kept for {who}"
+        if not is_near:
+            return says.KEPT_FOR_ANOTHER(count=self.devices)
+        return says.KEPT_FOR(count=self.devices, job=with_number(name, number=self.job.number))
 
 
 def reserve(job: Candidate, *, ledger: Ledger, sites: Sites, leaving: Iterable[Leaving]) -> Reservation | None:
@@ -100,7 +102,7 @@ def kept_now(reservation: Reservation, *, ledger: Ledger, leaving: Iterable[Leav
     gone = [
         ledger.claim(each.key)
         for each in leaving
-        if each.at_seconds <= reservation.at_seconds and not (reservation.words and each.assumed)
+        if each.at_seconds <= reservation.at_seconds and (reservation.words is None or not each.assumed)
     ]
     return beyond(reservation.claims, given=[claim for claim in gone if claim is not None])
 

@@ -15,6 +15,8 @@ import msgspec
 
 from dovetail.api.builtin import Node
 from dovetail.api.gpujob import Provisioning, Reason
+from dovetail.api.reasons import queue as says
+from dovetail.api.reasons.catalog import opening
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
@@ -23,10 +25,10 @@ from dovetail.formats.durations import moment
 from dovetail.queue.growing.autoscaler_answer import Answer
 from dovetail.queue.growing.future_nodes import FutureNodes, Planned, missing_nodes
 from dovetail.queue.growing.pools import GrowingRules
-from dovetail.queue.growing.requests import due_at, following, is_resting, message_of
+from dovetail.queue.growing.requests import due_at, explained, following, is_resting
 from dovetail.queue.model.candidates import Candidate, Room, Sites, find_room
 from dovetail.queue.model.gate import Gate, Open
-from dovetail.queue.verdicts import Admitted, Verdict, Waits
+from dovetail.queue.verdicts import Admitted, Verdict, Waits, waits_because
 
 NEVER: Final[Reason] = "ExceedsCapacity"
 # Reasons that more nodes may remove. A limit (Quota) is none of them.
@@ -102,8 +104,7 @@ class Growth:
         if not pools:
             return verdict, ()
         if (refused := self._gate.refusal(job)) is not None:
-            waits = Waits(key=job.key, reason=refused.reason, message=refused.message)
-            return (waits if verdict.reason == NEVER else verdict), ()
+            return (waits_because(job, why=refused) if verdict.reason == NEVER else verdict), ()
         for pool, planned in self._plans(job, pools=pools, ledger=ledger, sites=sites):
             if planned is None:
                 continue
@@ -171,18 +172,13 @@ class Growth:
         full = next((each.pool for each in pools if each.could_hold(job, ledger=ledger, sites=sites)), None)
         if full is None:
             return verdict
-        need = verdict.message.partition(":")[0]
-        nodes = f"{full.max_nodes} {'node' if full.max_nodes == 1 else 'nodes'}"
-        message = f"{need}: pool {full.name} can have {nodes}, and other jobs use them or wait for them"
-        return Waits(key=job.key, reason="Resources", message=message)
+        return waits_because(job, why=opening(verdict.details) + says.POOL_FULL(pool=full.name, most=full.max_nodes))
 
     def _with_message(self, verdict: Waits, *, request: Provisioning) -> Waits:
         self._wake_in((due_at(request, rules=self._rules) - self._now).total_seconds())
+        why = explained(request, rules=self._rules)
         return msgspec.structs.replace(
-            verdict,
-            reason="Provisioning",
-            message=message_of(request, rules=self._rules),
-            provisioning=request,
+            verdict, reason=why.wait_reason, message=why.message, details=why.clauses, provisioning=request
         )
 
     def _wake_in(self, seconds: float) -> None:

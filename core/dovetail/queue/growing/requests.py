@@ -8,6 +8,8 @@ import msgspec
 
 from dovetail.api.gpujob import Provisioning
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.reasons import queue as says
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.formats.durations import human, moment, timestamp
 from dovetail.queue.growing.autoscaler_answer import Answer
 from dovetail.queue.growing.pools import GrowingRules
@@ -15,11 +17,7 @@ from dovetail.queue.growing.pools import GrowingRules
 # Pods get the name of their Job with a suffix as their host name, which has at most 63 characters.
 _NAME_LENGTH: Final = 35
 _LONGEST_BACK_OFF_SECONDS: Final = 6 * 3600.0
-_STATES: Final = {
-    "": "",
-    "Accepted": ", accepted by the cluster autoscaler",
-    "Provisioned": ", provisioned by the cluster autoscaler",
-}
+_STATES: Final = {"": NOTHING, "Accepted": says.ACCEPTED(), "Provisioned": says.PROVISIONED()}
 
 
 def is_resting(request: Provisioning | None, *, now: datetime) -> bool:
@@ -65,17 +63,14 @@ def due_at(request: Provisioning, *, rules: GrowingRules) -> datetime:
     return expires_at(request, rules=rules) if request.retry_time is None else moment(request.retry_time)
 
 
-def message_of(request: Provisioning, *, rules: GrowingRules) -> str:
+def explained(request: Provisioning, *, rules: GrowingRules) -> Sentence:
     """The request in one sentence with numbers."""
-    what = f"{request.nodes} {'node' if request.nodes == 1 else 'nodes'} of pool {request.pool} requested at"
+    found = says.REQUESTED(nodes=request.nodes, pool=request.pool, time=request.requested_time)
     if request.retry_time is None:
-        return f"{what} {request.requested_time}{_STATES[request.state]}"
+        return found + _STATES[request.state]
     if request.refusal:
-        return f"{what} {request.requested_time}: {request.refusal}; requests again at {request.retry_time}"
-    return (
-        f"{what} {request.requested_time} did not serve it within {human(rules.give_up_seconds)}; "
-        f"requests again at {request.retry_time}"
-    )
+        return found + says.REFUSED_BY_AUTOSCALER(refusal=request.refusal, retry_time=request.retry_time)
+    return found + says.NOT_SERVED(duration=human(rules.give_up_seconds), retry_time=request.retry_time)
 
 
 def placeholder_name(request: Provisioning, *, of: ObjectMeta) -> str:

@@ -6,6 +6,10 @@ from typing import Final
 
 from dovetail.api.gpuquota import GPUQuota, QuotaGuarantee, QuotaMemoryGuarantee
 from dovetail.api.meta import Condition, find_condition
+from dovetail.api.reasons.capacity import SEMICOLON
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.conditions import condition
+from dovetail.api.reasons.quotas import IN_ORDER, LIMIT_LOWER, PARENT_LOWER
 from dovetail.formats.timestamps import timestamp
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.limits.quota_usage import Counted
@@ -18,7 +22,6 @@ from dovetail.queue.quota_tree.turns import fewest
 Amounts = Sequence[Sequence[int]]
 VALID: Final = "Valid"
 SCALED: Final = "Scaled"
-_NO_FINDING: Final = "AsSpecified"
 
 
 def guarantee_of(quota: str, *, loans: Loans, lent: Amounts, waiting: Amounts) -> QuotaGuarantee | None:
@@ -138,33 +141,19 @@ def _less_than_said(quota: GPUQuota, *, node: Node, tree: Tree) -> list[Finding]
         if now is None or now >= (says or 0):
             continue
         is_limited = limit is not None and limit <= now
-        why = "its limit is lower" if is_limited else "the quota above it guarantees less"
-        found.append(
-            Finding(
-                quota=node.name,
-                reason="GuaranteeAboveLimit" if is_limited else "ChildrenAboveParent",
-                message=f"GPUQuota {node.name}: {_held(now, says=says, of=of)}: {why}",
-                scales=True,
-            )
-        )
+        clause, unit = LIMIT_LOWER if is_limited else PARENT_LOWER, unit_of(of)
+        what = "GiB of device memory" if of == MEMORY else "GPUs" if of == GPUS else f"GPUs of model {of}"
+        why = clause(holds=now / unit, guaranteed=(says or 0) / unit, what=what)
+        found.append(Finding.of_quota(node.name, why=why, scales=True))
     return found
-
-
-def _held(now: int, *, says: int | None, of: str) -> str:
-    """How much of a guarantee holds, in words."""
-    unit = unit_of(of)
-    what = "GiB of device memory" if of == MEMORY else "GPUs" if of == GPUS else f"GPUs of model {of}"
-    return f"{now / unit:g} of its {(says or 0) / unit:g} guaranteed {what} hold"
 
 
 def _condition(quota: GPUQuota, *, of_type: str, holds: bool, findings: Sequence[Finding], now: datetime) -> Condition:
     before = find_condition(quota.status.conditions, type=of_type)
     since = before.last_transition_time if before is not None and (before.status == "True") is holds else timestamp(now)
-    return Condition(
-        type=of_type,
-        status="True" if holds else "False",
-        reason=findings[0].reason if findings else _NO_FINDING,
-        message="; ".join(finding.message for finding in findings),
-        last_transition_time=since,
-        observed_generation=quota.metadata.generation,
+    said: Sequence[Sentence] = findings or [IN_ORDER()]
+    first, *others = said
+    why = sum((SEMICOLON() + each for each in others), start=first).with_reason(first.reason)
+    return condition(
+        of_type, status="True" if holds else "False", why=why, at=since, generation=quota.metadata.generation
     )

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from dovetail.api.gpuquota import KIND, GPUAmounts, GPUQuota
+from dovetail.api.reasons import queue as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.model.claims import Ask
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.limits.subjects import Subject, binding, subject_name
@@ -20,7 +22,6 @@ Unit = Literal["GPUs", "memory", "model", "jobs", "queued", "group"]
 # and the unit.
 CounterKey = tuple[str, str, Unit]
 
-_NOBODY: Final = "a user without a name"
 _OF_DEVICES: Final[frozenset[Unit]] = frozenset({"GPUs", "memory", "model"})
 
 
@@ -46,7 +47,7 @@ class Limit:
     - `resource`: GPUs, memory, or the model of the GPUs that it counts
     - `most`: the most that may be in use at a time
     - `need`: what the job takes
-    - `who`: whom it limits, for messages
+    - `who`: whom it limits, as the beginning of messages
     - `quota`: name of the GPUQuota; empty for a group
     - `each`: what each worker of an elastic job takes
     - `least`: what the fewest workers of an elastic job take; None for other jobs
@@ -55,7 +56,7 @@ class Limit:
     counter: CounterKey
     most: int
     need: int
-    who: str
+    who: Sentence
     quota: str = ""
     resource: str = GPUS
     each: int = 0
@@ -65,8 +66,9 @@ class Limit:
         """Why the job must wait while `used` is in use; None where it may start."""
         if used + self._fewest <= self.most:
             return None
-        source = f" (GPUQuota {self.quota})" if self.quota and not self.who.startswith(KIND) else ""
-        return Refused(reason="Quota", message=f"{self.who[0].upper()}{self.who[1:]} {self._numbers(used)}{source}")
+        names_quota = not self.quota or self.who.message.startswith(KIND)
+        found = self.who + self._numbers(used)
+        return Refused.of(found if names_quota else found + says.BY_QUOTA(quota=self.quota))
 
     def taken(self, job: Candidate) -> int:
         """What the job takes with its current number of workers."""
@@ -76,18 +78,22 @@ class Limit:
     def _fewest(self) -> int:
         return self.need if self.least is None else self.least
 
-    def _numbers(self, used: int) -> str:
+    def _numbers(self, used: int) -> Sentence:
         match self.counter[2]:
             case "GPUs" | "memory" | "model":
-                needs = "this job needs" if self._fewest <= self.most else "this job would never fit, it needs"
-                fewest, most = bare_text(self._fewest, of=self.resource), amount_text(self.most, of=self.resource)
-                amount = fewest if self.least is None else f"at least {fewest}"
-                does, in_use = ("use", "are in use") if self.resource == MEMORY else ("run", "run")
-                return f"may {does} {most}, {bare_text(used, of=self.resource)} {in_use}, {needs} {amount}"
+                does = says.MAY_USE if self.resource == MEMORY else says.MAY_RUN
+                most = amount_text(self.most, of=self.resource)
+                return does(most=most, used=bare_text(used, of=self.resource)) + self._needs()
             case "queued":
-                return f"may have {_jobs(self.most)} in the queue, {used} are before this one"
+                return says.MAY_QUEUE(most=self.most, used=used)
             case _:
-                return f"may run {_jobs(self.most)} at a time, {used} run"
+                return says.MAY_RUN_JOBS(most=self.most, used=used)
+
+    def _needs(self) -> Sentence:
+        amount = bare_text(self._fewest, of=self.resource)
+        if self._fewest <= self.most:
+            return (says.NEEDS if self.least is None else says.NEEDS_AT_LEAST)(amount=amount)
+        return (says.NEVER_FITS if self.least is None else says.NEVER_FITS_AT_LEAST)(amount=amount)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,18 +242,20 @@ def _not_firm(job: Candidate, *, loans: Loans) -> Refused | None:
     if short is None:
         return None
     of, need, room = short
-    where = "no GPUQuota guarantees it any"
-    if charge.quota is not None:
-        node = loans.tree.nodes[charge.quota]
-        bound = node.bounds[loans.tree.resources.index(of)]
-        where = f"GPUQuota {node.name} guarantees " + (
-            "none of what it requests"
-            if bound is None
-            else f"{amount_text(bound, of=of)}, {bare_text(room, of=of)} of them are left"
-        )
-    amount = bare_text(need, of=of) if job.least is None else f"at least {bare_text(need, of=of)}"
-    message = f"preemptible: false is allowed within a guarantee alone: {where}, this job needs {amount}"
-    return Refused(reason="Quota", message=message)
+    needs = says.NEEDS if job.least is None else says.NEEDS_AT_LEAST
+    where = _guaranteed(charge.quota, of=of, room=room, loans=loans)
+    return Refused.of(says.WITHIN_GUARANTEE() + where + needs(amount=bare_text(need, of=of)))
+
+
+def _guaranteed(quota: int | None, *, of: str, room: int, loans: Loans) -> Sentence:
+    """What a quota guarantees of a resource, and how much of that is left."""
+    if quota is None:
+        return says.NO_GUARANTEE()
+    node = loans.tree.nodes[quota]
+    bound = node.bounds[loans.tree.resources.index(of)]
+    if bound is None:
+        return says.NONE_GUARANTEED(quota=node.name)
+    return says.GUARANTEE_LEFT(quota=node.name, guaranteed=amount_text(bound, of=of), left=bare_text(room, of=of))
 
 
 def limits_of(
@@ -311,7 +319,7 @@ def group_limit(namespace: str, *, group: str, most: int | None) -> Limit:
     """
     unlimited = 1 << 30
     key: CounterKey = (f"{namespace}/{group}", "", "group")
-    return Limit(counter=key, most=unlimited if most is None else most, need=1, who=f"group {group}")
+    return Limit(counter=key, most=unlimited if most is None else most, need=1, who=says.GROUP(name=group))
 
 
 def milli_of(ask: Ask | None, *, workers: int) -> int:
@@ -328,19 +336,15 @@ def model_of(ask: Ask | None) -> str:
     return ask.gpu.models[0]
 
 
-def _who(quota: GPUQuota, *, counted: str) -> str:
-    """Whom the limit binds, in words."""
+def _who(quota: GPUQuota, *, counted: str) -> Sentence:
+    """Whom the limit binds."""
     spec = quota.spec
     if spec.per == "Namespace":
-        return f"namespace {counted}"
+        return says.NAMESPACE(name=counted)
     if spec.per == "User":
-        return f"user {counted}" if counted else _NOBODY
+        return says.USER(name=counted) if counted else says.NAMELESS_USER()
     if len(spec.namespaces) == 1 and not spec.users:
-        return f"namespace {spec.namespaces[0]}"
+        return says.NAMESPACE(name=spec.namespaces[0])
     if len(spec.users) == 1 and not spec.namespaces:
-        return f"user {spec.users[0]}"
-    return f"GPUQuota {quota.metadata.name}: all whom it binds"
-
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count} jobs"
+        return says.USER(name=spec.users[0])
+    return says.ALL_BOUND(quota=quota.metadata.name)

@@ -8,6 +8,7 @@ from typing import Any
 
 from dovetail import names
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.reasons import queue as says
 from dovetail.pods.node_affinity import requiring
 from dovetail.queue.limits.subjects import Subject, binding
 from dovetail.queue.model.gate import Refused
@@ -24,13 +25,12 @@ def pools_of(quotas: Iterable[GPUQuota], *, subject: Subject, asked: str | None 
         if not pools:
             continue
         if asked is not None and asked not in pools:
-            return Refused(reason="Quota", message=_not_in(pools, asked=asked, quota=quota.metadata.name))
+            allows = _either(sorted(pools))
+            return Refused.of(says.POOL_NOT_ALLOWED(asked=asked, quota=quota.metadata.name, pools=allows))
         left = tuple(sorted(set(pools) & set(allowed))) if allowed else tuple(sorted(pools))
         if not left:
-            message = (
-                f"GPUQuota {quota.metadata.name} allows pool {_either(pools)} alone, other quotas {_either(allowed)}"
-            )
-            return Refused(reason="Quota", message=message)
+            others = _either(allowed)
+            return Refused.of(says.NO_COMMON_POOL(quota=quota.metadata.name, pools=_either(pools), others=others))
         allowed = left
     return (asked,) if asked is not None else allowed
 
@@ -43,10 +43,6 @@ def in_pools(spec: Mapping[str, Any], *, pools: Sequence[str]) -> dict[str, Any]
     if not pools:
         return dict(spec)
     return requiring(spec, expression={"key": names.LABEL_POOL, "operator": "In", "values": list(pools)})
-
-
-def _not_in(pools: Sequence[str], *, asked: str, quota: str) -> str:
-    return f"Asks for pool {asked}, GPUQuota {quota} allows {_either(sorted(pools))} alone"
 
 
 def _either(pools: Sequence[str]) -> str:

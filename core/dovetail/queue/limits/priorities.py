@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.reasons import queue as says
 from dovetail.queue.limits.subjects import Subject, binding
 from dovetail.queue.model.gate import Refused
 
@@ -19,8 +20,7 @@ class Bound:
         """Why the priority in `field` is above the bound; None where it is not."""
         if priority <= self.most:
             return None
-        message = f"{field} is {priority}: GPUQuota {self.quota} allows 0 to {self.most}"
-        return Refused(reason="Quota", message=message)
+        return Refused.of(says.PRIORITY_ABOVE(field=field, priority=priority, quota=self.quota, most=self.most))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dovetail.api.gpujob import Reason
+from dovetail.api.reasons.clause import Sentence
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.quota_tree.loans import Loans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refused(Sentence):
     """A limit keeps the job waiting: one reason of the closed set and one sentence with numbers."""
 
     reason: Reason
-    message: str
 
 
 class Gate(Protocol):

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from dovetail.api.reasons import queue as says
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.model.candidates import Candidate, Room, Sites
@@ -86,16 +88,17 @@ class Evictor:
         """The seconds that it takes at most until jobs that are preempted now have left."""
         return self.rules.grace_seconds + ENDING_SECONDS
 
-    def preemption_clause(self, key: str) -> str:
+    def preempts_for(self, key: str) -> bool:
+        """Whether jobs are preempted for a waiting job."""
+        return any(order.by.key == key for order in self.orders.values())
+
+    def preemption_clause(self, key: str) -> Sentence:
         """The end of a waiting job's message: how many jobs are preempted for it. Empty if none is."""
         own = [order for order in self.orders.values() if order.by.key == key]
         if not own:
-            return ""
-        count = len(own)
-        jobs, are = ("jobs", "are") if count > 1 else ("job", "is")
-        if any(order.reclaim for order in own):
-            return f"; {count} {jobs} of {'borrowers' if count > 1 else 'a borrower'} {are} ended for it"
-        return f"; {count} {jobs} of lower priority {are} preempted for it"
+            return NOTHING
+        clause = says.ENDED_FOR_IT if any(order.reclaim for order in own) else says.PREEMPTED_FOR_IT
+        return clause(count=len(own))
 
     def cleared(self, job: Candidate, *, ledger: Ledger, sites: Sites, beside: Beside | None = None) -> Room | None:
         """The room of a job whose victims have all stopped, even if their pods still exist.

@@ -7,6 +7,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from dovetail.api.reasons import queue as says
+from dovetail.api.reasons.capacity import COLON
+from dovetail.api.reasons.clause import NOTHING, Sentence
+from dovetail.api.reasons.end import RECLAIMED
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.backfill.reservation import Reservation
@@ -41,18 +45,18 @@ class Reclaim:
         self._searches, self._searches_at_limits = (_Searches(each) for each in turns)
         # Why no search of a shape for an owner found victims, in this cycle. The third part is None, or what keeps the
         # job waiting besides room: that is no reason for jobs of the same shape that nothing else keeps waiting.
-        self._refused: dict[_Key, str] = {}
+        self._refused: dict[_Key, Sentence] = {}
         # The reservation without which such a search would have found some.
         self._kept_back: dict[_Key, Reservation] = {}
         # The jobs that are counted although they wait: others end for them, and their turn has not come.
         self._expected: set[str] = set()
         # The reasons of `owner_or_refusal` since the loans last changed, by shape and the identity of the charge:
         # thousands of waiting jobs have the same.
-        self._settled: dict[tuple[object, int], str] = {}
+        self._settled: dict[tuple[object, int], Sentence] = {}
         self._settled_at = -1
         # Why no running job may end for jobs of a quota within the guarantee of an owner, of the same time: whatever
         # the jobs request.
-        self._nobody: dict[tuple[int | None, int], str] = {}
+        self._nobody: dict[tuple[int | None, int], Sentence] = {}
         self._by_quota: dict[int | None, list[Running]] | None = None
         # The jobs that may end for each owner, while neither the loans nor the decisions change.
         self._willing_for: dict[int, list[Running]] = {}
@@ -119,7 +123,7 @@ class Reclaim:
         # Jobs with the same charge belong to the same user, so the same limits of quotas bind them.
         return job.shape, owner, None if limit is None else (id(self._charge_of(job.key)), limit)
 
-    def owner_or_refusal(self, job: Candidate) -> int | str:
+    def owner_or_refusal(self, job: Candidate) -> int | Sentence:
         """The quota whose guarantee covers the job, where jobs may end for it; else why nothing comes back.
 
         The reason is the end of the job's message, empty for a job that no guarantee covers.
@@ -140,7 +144,7 @@ class Reclaim:
             self._refused.setdefault((job.shape, owner, None), self._nobody[charge.quota, owner])
         if owner is not None and self.may_seek(job, owner=owner):
             return owner
-        clause = "" if owner is None else self.refusal_clause(job, owner=owner)
+        clause = NOTHING if owner is None else self.refusal_clause(job, owner=owner)
         if job.least is None:
             # Elastic jobs of one shape may differ in the workers that their limits leave them.
             self._settled[key] = clause
@@ -176,23 +180,27 @@ class Reclaim:
         self._loans.start(job.key, workers=len(proof.room.claims) or None)
         return Reservation(job=job, at_seconds=self.takes_seconds, claims=proof.room.claims)
 
-    def refusal_clause(self, job: Candidate, *, owner: int) -> str:
+    def refusal_clause(self, job: Candidate, *, owner: int) -> Sentence:
         """The end of the message of a job for which nothing comes back: why; empty where nothing was sought."""
         key = job.shape, owner, None
         kept = self._kept_back.get(key)
-        return self._refused.get(key, "") + ("" if kept is None else f": {kept.words_for(job)}")
+        refused = self._refused.get(key, NOTHING)
+        # The job waits for the reason that it has: what is kept says only why nothing comes back.
+        return refused if kept is None else (refused + COLON() + kept.words_for(job)).with_reason("")
 
     def _message(self, job: Candidate, *, owner: int) -> str:
-        return f"Is ended for GPUQuota {self._guarantee(owner)}, and a job of it needs {job.gpus:g}"
+        quota, guaranteed = self._guarantee(owner)
+        return RECLAIMED(quota=quota, guaranteed=guaranteed, gpus=float(job.gpus)).message
 
-    def _guarantee(self, owner: int) -> str:
+    def _guarantee(self, owner: int) -> tuple[str, str]:
+        """The quota, and what it is guaranteed and uses in words."""
         tree, used = self._loans.tree, self._loans.used(owner)
         said = [
             f"{amount_text(bound, of=of)}, uses {bare_text(amount, of=of)}"
             for of, bound, amount in zip(tree.resources, tree.nodes[owner].guaranteed, used, strict=True)
             if bound is not None and of in {GPUS, MEMORY}
         ]
-        return f"{tree.nodes[owner].name}: it is guaranteed {' and '.join(said)}"
+        return tree.nodes[owner].name, " and ".join(said)
 
     def _kept(self, job: Candidate, *, owner: int) -> list[Running]:
         """The jobs that end for this one by the decisions of earlier cycles, and still may."""
@@ -252,8 +260,8 @@ class Reclaim:
         searches = self._searches if proofs.allows is None else self._searches_at_limits
         if not known and not searches.take(job.key):
             # The message stays what the last search found.
-            says = searches.turns.has_failed(job.key)
-            self._refused[key] = self._why_nothing(job, owner=owner, willing=willing) if says else ""
+            has_failed = searches.turns.has_failed(job.key)
+            self._refused[key] = self._why_nothing(job, owner=owner, willing=willing) if has_failed else NOTHING
             self._note_kept(key, by=searches.turns.kept_back(job.key))
             return None
         found = None
@@ -308,15 +316,16 @@ class Reclaim:
     def _may_end(self, each: Running, *, job: Candidate, owner: int) -> bool:
         return each.preemptible and self._loans.gives_back(each.key, to=job.key, owner=owner)
 
-    def _why_nothing(self, job: Candidate, *, owner: int, willing: Sequence[Running]) -> str:
-        says = f"; GPUQuota {self._guarantee(owner)}, and nothing comes back: "
+    def _why_nothing(self, job: Candidate, *, owner: int, willing: Sequence[Running]) -> Sentence:
+        quota, guaranteed = self._guarantee(owner)
+        found = says.GUARANTEED(quota=quota, guaranteed=guaranteed) + says.NOTHING_BACK()
         if willing:
             lent = amount_text(sum(self._milli(each) for each in willing), of=GPUS)
             asked = amount_text(round(job.gpus * WHOLE_MILLI), of=GPUS)
-            return f"{says}the jobs of borrowers ({lent}) do not leave enough room for {asked}"
+            return found + says.TOO_LITTLE_LENT(lent=lent, asked=asked)
         firm = sum(self._milli(each) for each in self._evictor.running if not each.preemptible and not each.left)
-        kept = f"; {amount_text(firm, of=GPUS)} may not be preempted" if firm else ""
-        return f"{says}no job of a borrower can end without taking from its own guarantee{kept}"
+        kept = says.FIRM(amount=amount_text(firm, of=GPUS)) if firm else NOTHING
+        return found + says.NO_BORROWER() + kept
 
     def _milli(self, each: Running) -> int:
         charge = self._loans.charge(each.key)

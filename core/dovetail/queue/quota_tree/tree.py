@@ -2,32 +2,34 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Self
 
 from dovetail.api.gpuquota import GPUAmounts, GPUQuota
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.quotas import OF_QUOTA
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.quota_tree.resources import GPUS, MEMORY, counts_model, model_name
 
-FindingReason = Literal[
-    "ParentMissing", "ParentCircle", "ParentNotTogether", "ChildrenAboveParent", "GuaranteeAboveLimit",
-    "GuaranteesAboveCluster", "DevicesLost",
-]  # fmt: skip
 # An amount of each resource of a tree: GPUs in thousandths, memory in MiB; None where nothing is said about one.
 Vector = tuple[int, ...]
 Bounds = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Sentence):
     """A contradiction in the tree, or why less is guaranteed than the specs say.
 
     `scales` says that it lowers a guarantee that is right in itself.
     """
 
     quota: str
-    reason: FindingReason
-    message: str
     scales: bool = False
+
+    @classmethod
+    def of_quota(cls, quota: str, *, why: Sentence, scales: bool = False) -> Self:
+        """The finding about a quota."""
+        said = OF_QUOTA(quota=quota) + why
+        return cls(quota=quota, reason=said.reason, message=said.message, clauses=said.clauses, scales=scales)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

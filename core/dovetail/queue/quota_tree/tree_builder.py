@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail.api.gpuquota import GPUAmounts, GPUQuota
+from dovetail.api.reasons import quotas as sentences
+from dovetail.api.reasons.clause import Clause, Sentence
 from dovetail.queue.quota_tree.parents import circle_of
 from dovetail.queue.quota_tree.resources import (
     GPUS,
@@ -20,14 +22,13 @@ from dovetail.queue.quota_tree.tree import (
     Bounds,
     Capacity,
     Finding,
-    FindingReason,
     Node,
     Tree,
     amounts_of,
     counts_memory,
     is_in_tree,
     models_of,
-)  # fmt: skip
+)
 
 # An amount of each resource; None where nothing is said about one.
 Amounts = list[int | None]
@@ -137,17 +138,15 @@ class _Builder:
         if parent is None:
             return None
         if parent not in self._others:
-            self._find(name, reason="ParentMissing", says=f"its parent {parent} does not exist: it acts without one")
+            self._find(name, why=sentences.NO_PARENT(parent=parent))
             return None
         if parent not in self._quotas:
             per = self._others[parent].spec.per.lower()
-            says = f"its parent {parent} counts each {per} by itself (per): it acts without a parent"
-            self._find(name, reason="ParentNotTogether", says=says)
+            self._find(name, why=sentences.PARENT_APART(parent=parent, per=per))
             return None
         circle = circle_of(name, quotas=self._quotas)
         if circle:
-            says = f"its parents form a circle ({' > '.join(circle)}): it acts without a parent"
-            self._find(name, reason="ParentCircle", says=says)
+            self._find(name, why=sentences.PARENTS_IN_CIRCLE(circle=" > ".join(circle)))
             return None
         return parent
 
@@ -192,8 +191,8 @@ class _Builder:
                 wants[at] = _most(wants[at], self._at_most_limit(name, at=at, sums=sums, limits=limits))
         for at in sorted(shows):
             if (sums[at] or 0) > (wants[at] or 0):
-                said_here = f"guarantees {amount_text(wants[at], of=self._resources[at])}"
-                self._children_above(name, said=said_here, bound="it", at=at)
+                most = amount_text(wants[at], of=self._resources[at])
+                self._children_above(name, clause=sentences.CHILDREN_ABOVE_GUARANTEE, most=most, at=at)
         says = [amount if at in shows else None for at, amount in enumerate(says)]
         return _Demand(says=says, wants=wants, names=names, shows=shows)
 
@@ -213,33 +212,26 @@ class _Builder:
         if amount is None or limit is None or amount <= limit:
             return
         most = bare_text(limit, of=self._resources[at])
-        says = (
-            f"guarantees {amount_text(amount, of=self._resources[at])}, above its limit of {most}: "
-            f"{most} are guaranteed until you raise the limit or lower the guarantee"
-        )
-        self._find(name, reason="GuaranteeAboveLimit", says=says)
+        guaranteed = amount_text(amount, of=self._resources[at])
+        self._find(name, why=sentences.ABOVE_LIMIT(guaranteed=guaranteed, most=most))
 
     def _at_most_limit(self, name: str, *, at: int, sums: Amounts, limits: Amounts) -> int | None:
         """The sum of the children, at most the quota's limit: beyond it, no job of theirs can start."""
         limit = limits[at]
         if limit is None or (sums[at] or 0) <= limit:
             return sums[at]
-        said = f"has a limit of {bare_text(limit, of=self._resources[at])}"
-        self._children_above(name, said=said, bound="the limit", at=at)
+        most = bare_text(limit, of=self._resources[at])
+        self._children_above(name, clause=sentences.CHILDREN_ABOVE_LIMIT, most=most, at=at)
         return limit
 
     def _amounts(self, said: GPUAmounts) -> Amounts:
         return amounts_of(said, resources=self._resources)
 
-    def _children_above(self, name: str, *, said: str, bound: str, at: int) -> None:
+    def _children_above(self, name: str, *, clause: Clause, most: str, at: int) -> None:
         resource = self._resources[at]
         parts = {child: amount for child in self._children[name] if (amount := self._demands[child].wants[at])}
         listed = ", ".join(f"{child} {number_text(amount, of=resource)}" for child, amount in parts.items())
-        says = (
-            f"{said}, its children guarantee {amount_text(sum(parts.values()), of=resource)} together ({listed}): "
-            f"each of them gets its part until you raise {bound} or lower them"
-        )
-        self._find(name, reason="ChildrenAboveParent", says=says)
+        self._find(name, why=clause(most=most, sum=amount_text(sum(parts.values()), of=resource), children=listed))
 
     # --- what each quota gets, from the top down ---------------------------------------------------------------
 
@@ -283,18 +275,15 @@ class _Builder:
         known = 0 if self._capacity is None else self._capacity.known.get(resource, 0)
         wanted = sum(self._demands[each].wants[at] or 0 for each in children)
         lost = wanted <= known
-        has = (
-            f"only {number_text(usable, of=resource)} of {number_text(known, of=resource)} are usable"
-            if lost
-            else f"the cluster has {number_text(known, of=resource)}"
-        )
+        has = {"wanted": number_text(wanted, of=resource), "known": number_text(known, of=resource)}
         for name, of in self._naming(children, at=at):
-            says = (
-                f"its guarantee of {amount_text(self._demands[name].wants[of], of=self._resources[of])} is scaled: "
-                f"{number_text(wanted, of=resource)} are guaranteed in the cluster, {has}"
+            guaranteed = amount_text(self._demands[name].wants[of], of=self._resources[of])
+            why = (
+                sentences.NOT_USABLE(guaranteed=guaranteed, usable=number_text(usable, of=resource), **has)
+                if lost
+                else sentences.CLUSTER_SMALLER(guaranteed=guaranteed, **has)
             )
-            reason: FindingReason = "DevicesLost" if lost else "GuaranteesAboveCluster"
-            self._find(name, reason=reason, says=says, scales=True)
+            self._find(name, why=why, scales=True)
 
     def _naming(self, names: Sequence[str], *, at: int) -> Iterator[tuple[str, int]]:
         """The highest quotas of which a demand for a resource comes, and the resource that they name."""
@@ -305,9 +294,8 @@ class _Builder:
             if not of:
                 yield from self._naming(self._children.get(name, ()), at=at)
 
-    def _find(self, quota: str, *, reason: FindingReason, says: str, scales: bool = False) -> None:
-        message = f"GPUQuota {quota}: {says}"
-        self._findings.append(Finding(quota=quota, reason=reason, message=message, scales=scales))
+    def _find(self, quota: str, *, why: Sentence, scales: bool = False) -> None:
+        self._findings.append(Finding.of_quota(quota, why=why, scales=scales))
 
 
 def _sum(amounts: Iterable[int | None]) -> int | None:

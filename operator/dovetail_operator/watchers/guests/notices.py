@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from dovetail.api.builtin import Pod
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.reasons.events import GUEST_PROBLEM
 from dovetail.api.resources import PODS, Resource
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.watchers.guests.directory import Known
@@ -33,4 +34,4 @@ class Notices:
         if self._said.get(uid) == message:
             return
         self._said[uid] = message
-        self._post(Announcement(about=about, severity="Warning", reason="NotQueued", message=message).on(of))
+        self._post(Announcement(about=about, severity="Warning", why=GUEST_PROBLEM(problem=message)).on(of))

@@ -9,6 +9,7 @@ from dovetail.api.builtin import Pod
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import OwnerReference
+from dovetail.api.reasons.start import RECORD_NAME_TAKEN
 from dovetail.api.resources import GPUJOBS, PODS, Resource
 from dovetail.jobs import plan
 from dovetail.jobs.guests.kind import Guest, suspend_patch
@@ -34,7 +35,7 @@ async def create_record(client: Client, *, found: Known, manifest: Manifest) -> 
         return services.refusal(error, kind=f"GPUJob {name}")
     if is_record_of(made, guest=found.guest):
         return made
-    return Obstacle(message=f"GPUJob {name} exists already and records something else: delete it or rename this one")
+    return Obstacle.of(RECORD_NAME_TAKEN(name=name))
 
 
 async def newest(client: Client, *, record: GPUJob) -> GPUJob:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dovetail.api.devices import AllocatedDevice
+from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Claim
 from dovetail.queue.backfill.reservation import Reservation, beyond, kept_now, reserve
@@ -89,7 +90,12 @@ def test_on_whose_end_is_counted(ends_at: float, assumed: bool, words: str, kept
     claim = ledger.claim(end.key)
     assert claim is not None
     leaving = [Leaving(at_seconds=ends_at, key=end.key, job="r", assumed=assumed)]
-    made = Reservation(job=make_job("x", "1"), at_seconds=60.0, claims=(replace(claim, key="x/0"),), words=words)
+    made = Reservation(
+        job=make_job("x", "1"),
+        at_seconds=60.0,
+        claims=(replace(claim, key="x/0"),),
+        words=Sentence(message=words) if words else None,
+    )
     assert sum(len(each.devices) for each in kept_now(made, ledger=ledger, leaving=leaving)) == kept
 
 

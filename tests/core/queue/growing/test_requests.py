@@ -9,7 +9,7 @@ import pytest
 from dovetail.api.gpujob import Provisioning
 from dovetail.queue.growing.autoscaler_answer import Answer
 from dovetail.queue.growing.pools import GrowingRules
-from dovetail.queue.growing.requests import due_at, following, is_resting, message_of
+from dovetail.queue.growing.requests import due_at, explained, following, is_resting
 from tests.operator_.builders import NOW, at
 
 RULES = GrowingRules(give_up_seconds=900, back_off_seconds=600)
@@ -83,4 +83,4 @@ def test_time_changes_a_request_when_it_is_given_up_and_when_it_is_made_again() 
     ],
 )  # fmt: skip
 def test_the_sentence_says_how_far_the_request_is(request_: Provisioning, message: str) -> None:
-    assert message_of(request_, rules=RULES) == message
+    assert explained(request_, rules=RULES).message == message

@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
+from dovetail.api.reasons.queue import GROUP
 from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.limits.limits import Limit, LimitGate, Terms
@@ -146,7 +147,7 @@ class LimitsMachine(QueueMachine):
             counter=("quota", "", "GPUs"),
             most=MOST_GPUS * 1000,
             need=each * job.workers,
-            who="team",
+            who=GROUP(name="team"),
             each=each,
             least=None if job.least is None else each * job.least,
         )

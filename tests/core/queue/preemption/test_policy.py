@@ -193,8 +193,8 @@ def test_the_waiting_job_is_told_how_many_make_way_for_it(count: int, words: str
     evictor = Evictor(running=running, rules=RULES if count else Rules())
     other = make_job("other", "9", priority=49)
     list(admit([BOSS, other], ledger=ledger, sites={}, evictor=evictor))
-    assert evictor.preemption_clause(BOSS.key) == words
-    assert evictor.preemption_clause(other.key) == ""
+    assert evictor.preemption_clause(BOSS.key).message == words
+    assert evictor.preemption_clause(other.key).message == ""
 
 
 def test_a_reservation_for_victims_is_for_when_they_have_left() -> None:

@@ -58,9 +58,9 @@ def test_each_card_has_its_own_instances_and_its_own_request() -> None:
 def test_a_job_reads_of_the_gpus_that_change_for_it_and_of_no_others() -> None:
     cards = {name: cards_of(node(name, gpu_0=REQUEST, gpu_1=OTHER)) for name in ("n", "m")}
     change = "into 3g.40gb + 1g.10gb"
-    assert clause_of("uid-x", cards=cards, problem="") == (
+    assert clause_of("uid-x", cards=cards, problem="").message == (
         f"; reshaping GPU 0 of node n {change}; reshaping GPU 0 of node m {change}"
     )
-    assert clause_of("uid-z", cards=cards, problem="") == ""
-    assert clause_of("uid-z", cards=cards, problem="GPU 0 failed: busy") == "; GPU 0 failed: busy"
-    assert clause_of("", cards={"n": cards_of(node())}, problem="") == ""
+    assert clause_of("uid-z", cards=cards, problem="").message == ""
+    assert clause_of("uid-z", cards=cards, problem="GPU 0 failed: busy").message == "; GPU 0 failed: busy"
+    assert clause_of("", cards={"n": cards_of(node())}, problem="").message == ""

@@ -1,0 +1,15 @@
+"""Reasons: one table of codes and of the sentences that state them, as templates with named parameters. Data only.
+
+clause     one row of the table, and the messages that it renders
+codes      the reasons: who sets each, and what resolves it
+catalog    all rows by their codes
+capacity   why workers do not fit
+nodes      why a node or a GPU takes no new work
+queue      limits, order, preemption and growing pools
+start      what else keeps a job from starting
+arrays     what arrays say of their tasks
+end        how jobs and attempts end
+conditions the conditions of jobs, and how one is built
+events     events on jobs and other objects
+quotas     what is wrong in a tree of GPUQuotas
+"""

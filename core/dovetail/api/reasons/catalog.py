@@ -1,0 +1,54 @@
+"""All rows of the table by their codes."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
+from types import MappingProxyType, ModuleType
+from typing import Final
+
+from msgspec.structs import replace
+
+from dovetail.api.meta import MessageDetail
+from dovetail.api.reasons import arrays, capacity, conditions, end, events, nodes, queue, quotas, start
+from dovetail.api.reasons.clause import NOTHING, Clause, ClauseForDevices, Sentence
+
+SUBJECTS: Final = (capacity, nodes, queue, start, arrays, end, conditions, events, quotas)
+
+
+def clauses_of(subject: ModuleType) -> Iterator[Clause]:
+    """The rows of one module of the table, in its order."""
+    for value in vars(subject).values():
+        if isinstance(value, Clause):
+            yield value
+        elif isinstance(value, ClauseForDevices):
+            yield from (value.of_gpus, value.of_instances)
+    if subject is nodes:
+        for cause in nodes.CAUSES.values():
+            yield from (each for each in (cause.on_node, cause.on_device, cause.anywhere) if each is not None)
+
+
+CLAUSES: Final[Mapping[str, Clause]] = MappingProxyType(
+    {each.code: each for subject in SUBJECTS for each in clauses_of(subject)}
+)
+
+
+def rendered(details: Iterable[MessageDetail]) -> Sentence:
+    """The sentence that consists of these clauses. Raises `KeyError` for a code or parameter that no row has."""
+    found = NOTHING
+    for each in details:
+        found += CLAUSES[each.code](**each.parameters)
+    return found
+
+
+def about_pod(sentence: Sentence) -> Sentence:
+    """The sentence about a job, as one about a pod."""
+    if not any(each.code in queue.OF_PODS for each in sentence.clauses):
+        return sentence
+    return rendered(
+        replace(each, code=queue.OF_PODS[each.code].code) if each.code in queue.OF_PODS else each
+        for each in sentence.clauses
+    )
+
+
+def opening(details: Iterable[MessageDetail]) -> Sentence:
+    """The beginning of a sentence, up to the first clause that explains it after a colon."""
+    return rendered(takewhile(lambda each: not CLAUSES[each.code].template.startswith(":"), details))

@@ -1,0 +1,145 @@
+"""What keeps a job from starting apart from room and limits, and what a job that starts still waits for."""
+
+from typing import Final
+
+from dovetail.api.reasons.clause import clause
+from dovetail.api.reasons.codes import (
+    BEGIN_TIME,
+    CONTAINER_CREATING,
+    DEPENDENCY,
+    DEPENDENCY_FAILED,
+    EVALUATING,
+    EXTERNALLY_MANAGED,
+    GANG_WAITING,
+    HELD,
+    INVALID,
+    QUOTA,
+    RESOURCES,
+)
+
+# Times
+BEGINS: Final = clause("Begins", "Starts at {time} at the earliest (spec.beginTime)", reason=BEGIN_TIME)
+NO_TIME: Final = clause(
+    "NoTime", 'beginTime "{value}" is no time: write one such as 2026-01-31T18:00:00Z', reason=INVALID
+)
+NEXT_ATTEMPT: Final = clause(
+    "NextAttempt", "Attempt {number} starts at {time} at the earliest: {why}", reason=BEGIN_TIME
+)
+
+# Dependencies
+WAITS_FOR: Final = clause("WaitsFor", "Waits for ", reason=DEPENDENCY)
+TO_SUCCEED: Final = clause("ToSucceed", "{job} to succeed")
+TO_END: Final = clause("ToEnd", "{job} to end")
+TO_START: Final = clause("ToStart", "{job} to start")
+NO_SUCH_JOB: Final = clause("NoSuchJobYet", " (there is no such job yet)")
+OR: Final = clause("Or", " or ")
+MORE: Final = clause("More", "{count} more")
+UNMEETABLE: Final = clause("DependencyUnmeetable", "A dependency cannot be met: ", reason=DEPENDENCY_FAILED)
+NOT_SUCCEEDED: Final = clause("DidNotSucceed", "{job} did not succeed")
+NOT_ENDED: Final = clause("DidNotEnd", "{job} did not end")
+NOT_STARTED: Final = clause("EndedWithoutStart", "{job} ended without having started")
+CIRCLE: Final = clause("DependencyCycle", "The dependencies go round in a circle, {way}", reason=INVALID)
+CHANGE_ONE: Final = clause("ChangeOneOfThem", ": change or delete one of these jobs")
+TASK_OF: Final = clause("TaskOf", "{task} is a task of {array}")
+
+# Holds
+HELD_BY_SPEC: Final = clause("HeldBySpec", "Held by spec.suspend: set it to false to let the job go on", reason=HELD)
+HELD_GUEST: Final = clause("HeldGuest", "Held: gjob release {job} lets it go on", reason=HELD)
+HELD_OUT_OF_KUEUE: Final = clause(
+    "HeldOutOfKueue", "Held by spec.suspend: its Job is taken out of the Kueue queue", reason=HELD
+)
+HELD_BY_PARALLELISM: Final = clause(
+    "HeldByParallelism",
+    "Held by its array {array}, which has as many tasks under way as its parallelism allows",
+    reason=HELD,
+)
+HELD_WITH_ARRAY: Final = clause(
+    "HeldWithArray", "Held with its array {array}: release that one to let it go on", reason=HELD
+)
+
+# Steps that other components take
+NEXT_CYCLE: Final = clause("NextCycle", "Waiting for the next scheduling cycle", reason=EVALUATING)
+BEING_DELETED: Final = clause(
+    "BeingDeleted", "Is being deleted: waiting for the finalizer {finalizers} to be removed", reason=EVALUATING
+)
+EARLIER_JOB: Final = clause("EarlierJob", "Waiting for the Job of the run before to go", reason=EVALUATING)
+EARLIER_PODS: Final = clause("EarlierPods", "Waiting for the pods of the run before to end", reason=EVALUATING)
+ORPHAN_POD: Final = clause(
+    "OrphanPod",
+    "Pod {pod} of the run before goes on without its Job: waiting for it to end or to be deleted",
+    reason=EVALUATING,
+)
+GUEST_UNREAD: Final = clause("GuestUnread", "Waiting for the object that it records", reason=EVALUATING)
+# Also before the batch Job is created: one message means one status write.
+PODS_UNMADE: Final = clause("PodsUnmade", "Waiting for the Job controller to create the pods", reason=EVALUATING)
+PODS_LEAVING: Final = clause("PodsLeaving", "Waiting for terminating pods to end", reason=EVALUATING)
+SCHEDULER_TO_COME: Final = clause("SchedulerToCome", "Waiting for kube-scheduler to process the pod", reason=EVALUATING)
+SCHEDULER_ERROR: Final = clause("SchedulerError", "kube-scheduler could not decide: {message}", reason=EVALUATING)
+SCHEDULER_REFUSES: Final = clause("SchedulerRefuses", "kube-scheduler: {message}", reason=RESOURCES)
+SCHEDULER_FINDS_NONE: Final = clause("SchedulerFindsNone", "kube-scheduler: no node takes the pod", reason=RESOURCES)
+ANOTHER_WAY: Final = clause(
+    "AnotherWay", "Admitted in another way than before: its Job is recreated", reason=EVALUATING
+)
+OTHER_TEMPLATE: Final = clause("OtherTemplate", "Its template was changed: its Job is recreated", reason=EVALUATING)
+RECREATED_FOR_KUEUE: Final = clause(
+    "RecreatedForKueue", "Its Job is recreated for Kueue's queue {queue}", reason=EVALUATING
+)
+RECREATED_FOR_DOVETAIL: Final = clause(
+    "RecreatedForDovetail", "Its Job is recreated for Dovetail's own queue", reason=EVALUATING
+)
+NEW_PLAN: Final = clause("NewPlan", "Gets a new plan: {why}", reason=EVALUATING)
+NEW_PLAN_AT: Final = clause("NewPlanAt", "Gets a new plan at {time}: {why}")
+NO_PLACE_FOUND: Final = clause("NoPlaceFound", "kube-scheduler found no place for a worker on its planned node")
+ROOM_TAKEN: Final = clause("RoomTaken", "the room on {node} is taken")
+PODS_REFUSED: Final = clause("PodsRefused", "the API server refuses its pods")
+OTHER_DEVICES: Final = clause("OtherDevices", "Restarts on other devices: {why}", reason=EVALUATING)
+OTHER_SIZE: Final = clause(
+    "OtherSize", "Restarts: the parallelism or completions of its Job were edited", reason=EVALUATING
+)
+TRIED_AGAIN: Final = clause("TriedAgain", "Is tried again: {why}", reason=EVALUATING)
+WORKERS_WAIT: Final = clause("WorkersWait", "{absent} of {workers} workers wait: ", reason=GANG_WAITING)
+CONTAINER_WAITS: Final = clause("ContainerWaits", "{node}: {message}")
+CONTAINER_NOT_STARTED: Final = clause("ContainerNotStarted", "{node}: the container has not started")
+CONTAINER_TO_START: Final = clause(
+    "ContainerToStart", "{node} is about to start the container", reason=CONTAINER_CREATING
+)
+ON_CPU: Final = clause("OnCPU", "Runs on the CPU (onNoGPU)")
+ON_CPU_BECAUSE: Final = clause("OnCPUBecause", "Runs on the CPU (onNoGPU): {why}")
+
+# Names that another object has, and refusals
+EARLIER_OBJECT: Final = clause(
+    "EarlierObject", "Waiting for the {kind} of an earlier GPUJob of this name to go", reason=EVALUATING
+)
+NAME_TAKEN: Final = clause(
+    "NameTaken",
+    "A {kind} named {name} exists and is not this GPUJob's: delete it, or submit under another name",
+    reason=INVALID,
+)
+EARLIER_TASK: Final = clause(
+    "EarlierTask", "Waiting for task {task} of an earlier job of this name to go", reason=EVALUATING
+)
+TASK_NAME_TAKEN: Final = clause(
+    "TaskNameTaken",
+    "A GPUJob named {name} exists and is no task of this job: delete it, or submit this job under another name",
+    reason=INVALID,
+)
+RECORD_NAME_TAKEN: Final = clause(
+    "RecordNameTaken",
+    "GPUJob {name} exists already and records something else: delete it or rename this one",
+    reason=INVALID,
+)
+API_REFUSES: Final = clause("APIRefuses", "The API server refuses the {kind}: {message}", reason=INVALID)
+API_QUOTA: Final = clause("APIQuota", "The API server refuses the {kind}: {message}", reason=QUOTA)
+API_REFUSES_PODS: Final = clause("APIRefusesPods", "the API server refuses its pods: {message}", reason=INVALID)
+API_QUOTA_PODS: Final = clause("APIQuotaPods", "the API server refuses its pods: {message}", reason=QUOTA)
+UNREADABLE: Final = clause("Unreadable", "{problem}", reason=INVALID)
+OWN_FAULT: Final = clause(
+    "OwnFault", "Dovetail fails on this job, which is a fault of its own: {error}", reason=INVALID
+)
+
+# Kueue
+KUEUE_TOOK_IT: Final = clause("KueueTookIt", "Kueue took its Job into the queue {queue}", reason=EVALUATING)
+KUEUE_HOLDS: Final = clause(
+    "KueueHolds", "Waits until Kueue lets it go from the queue {queue}", reason=EXTERNALLY_MANAGED
+)
+KUEUE_SAYS: Final = clause("KueueSays", ": {message}")

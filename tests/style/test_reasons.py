@@ -1,0 +1,101 @@
+"""A reason has one table: its page follows it, and no module sets a code or a sentence of its own."""
+
+import ast
+import json
+import re
+from typing import get_args
+
+import pytest
+
+from dovetail.api import gpujob
+from dovetail.api.reasons import arrays, capacity, end, nodes, queue, start
+from dovetail.api.reasons.catalog import CLAUSES, SUBJECTS, clauses_of
+from dovetail.api.reasons.clause import clause
+from dovetail.api.reasons.codes import REASONS
+from tests.style import reasons
+from tests.style.packages import ROOT
+
+
+def test_the_page_shows_the_table_as_it_is() -> None:
+    assert reasons.PAGE.read_text(encoding="utf-8") == reasons.page(), "run `python -m tests.style.reasons`"
+
+
+def test_every_code_has_one_home() -> None:
+    codes = [each.code for subject in SUBJECTS for each in clauses_of(subject)]
+    assert sorted(codes) == sorted(CLAUSES)
+    assert len(REASONS) == len({each.code for each in REASONS.values()})
+
+
+def test_the_table_has_each_reason_of_the_api() -> None:
+    assert set(get_args(gpujob.Reason)) <= REASONS.keys()
+
+
+def test_no_module_outside_the_table_sets_a_reason_or_a_sentence_of_its_own() -> None:
+    found = [
+        place
+        for path, tree in reasons.modules()
+        for place in reasons.set_elsewhere(path=str(path.relative_to(ROOT)), tree=tree)
+    ]
+    assert found == []
+
+
+def test_every_clause_is_called_with_the_parameters_of_its_template() -> None:
+    names = reasons.parameters()
+    found = [
+        place
+        for path, tree in reasons.modules()
+        for place in reasons.misused(names, path=str(path.relative_to(ROOT)), tree=tree)
+    ]
+    assert found == []
+
+
+def console() -> dict[str, tuple[str, str]]:
+    """The English and the Chinese template of each clause that the console translates."""
+    text = (ROOT / "console" / "src" / "reasons.ts").read_text(encoding="utf-8")
+    rows = re.findall(r'^  (\w+): (\[".*"\]),$', text, flags=re.MULTILINE)
+    return {code: tuple(json.loads(templates)) for code, templates in rows}
+
+
+def test_the_console_has_the_english_of_the_table() -> None:
+    found = {code: english for code, (english, _) in console().items()}
+    assert found == {code: CLAUSES[code].template for code in found}
+
+
+def test_the_console_translates_every_message_of_a_job() -> None:
+    messages = (capacity, nodes, queue, start, arrays, end)
+    assert {each.code for subject in messages for each in clauses_of(subject)} - console().keys() == set()
+
+
+def test_a_translation_has_the_parameters_of_its_template() -> None:
+    names = {code: clause(code, chinese).names for code, (_, chinese) in console().items()}
+    assert names == {code: CLAUSES[code].names for code in names}
+
+
+@pytest.mark.parametrize(
+    ("source", "problems"),
+    [
+        ("NEED(count=1, profile='')", 1),
+        ("says.NEED(count=1, available=2, profile='')", 0),
+        ("says.NEED(count=1, available=2, profile='', more=3)", 1),
+        ("says.WITH_HOST(**host)", 0),
+        ("says.TOGETHER_WITH_HOST(other=1, **host)", 1),
+        ("COLON(': ')", 1),
+    ],
+    ids=["one is missing", "all of them", "one too many", "a mapping", "a mapping and a wrong one", "by position"],
+)
+def test_a_wrong_parameter_is_found(source: str, problems: int) -> None:
+    assert len(list(reasons.misused(reasons.parameters(), path="m", tree=ast.parse(source)))) == problems
+
+
+@pytest.mark.parametrize(
+    ("source", "problems"),
+    [
+        ("Refused(reason='Quota', message=f'{user} may run 1')", 2),
+        ("Obstacle.of(BEGINS(time=now))", 0),
+        ("Stage(phase='Queued', why=starts.NEXT_CYCLE())", 0),
+        ("Waits(key=key, reason=why.reason, message='')", 0),
+    ],
+    ids=["words of its own", "of the table", "of the table in a stage", "passed on"],
+)
+def test_words_of_its_own_are_found(source: str, problems: int) -> None:
+    assert len(list(reasons.set_elsewhere(path="m", tree=ast.parse(source)))) == problems
