@@ -47,7 +47,7 @@ class LearningSettings:
     prior_probability: float = 2e-4
     prior_host_percent: int = 94
     first_look: int = 16
-    looks_factor: int = 3
+    looks_factor: float = 1.5
     longest_between_looks: int = 2048
     tolerated_drift: float = 0.03
 
@@ -148,7 +148,7 @@ class LearnedMix:
 
     def __init__(self, columns: Columns, *, learning: LearningSettings | None = None) -> None:
         self._learning = learning or LearningSettings()
-        self._next_look = self._learning.first_look
+        self._next_look: float = self._learning.first_look
         self.learner = Learner(columns, settings=self._learning)
         self.mix = self.learner.mix()
 

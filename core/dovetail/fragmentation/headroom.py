@@ -4,6 +4,7 @@ H_m(n) = min over CPU, memory and devices; 0 where the model is not allowed. For
 left // milli; for whole devices, free // number; for pods without devices they set no limit.
 """
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Final
 
@@ -22,15 +23,21 @@ _NO_LIMIT: Final = 1e9
 
 
 class Headroom:
-    """H of every node for every class of a mix, recomputed only where the columns were touched."""
+    """H of every node for every class of a mix, recomputed only where the columns were touched.
 
-    def __init__(self, columns: Columns, *, mix: Mix) -> None:
+    Each shape of `by_model` is counted on the nodes of each model of its own, [T], after the M classes.
+    """
+
+    def __init__(self, columns: Columns, *, mix: Mix, by_model: Sequence[Shape] = ()) -> None:
         self.columns = columns
+        models = len(columns.model_names)
+        allowed = np.concatenate([mix.allowed(columns), *[np.eye(models, dtype=np.bool_)] * len(by_model)], axis=1)
+        more = tuple(shape for shape in by_model for _ in range(models))
+        mix = Mix(classes=mix.classes + more, weights=(*mix.weights, *[0] * len(more)))
         gpus, share_milli = mix.field("gpus"), mix.field("share_milli")
         host = np.stack([mix.field("cpu_milli"), mix.field("memory_mib")])
         self._host: Counts = np.maximum(host, 1).astype(np.float32)
         self._number: Counts = np.maximum(gpus, 1).astype(np.float32)
-        allowed = mix.allowed(columns)
         self._allowed: Counts | None = None if allowed.all() else allowed.astype(np.float32)
         # Pods of each class that one device with r milli left could take, [1001, M]; unlimited for pods without
         # devices.

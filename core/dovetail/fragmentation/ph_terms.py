@@ -1,9 +1,10 @@
-"""The terms of PH for one mix, kept up to date: gradient, residuals, headroom, prices."""
+"""The terms of PH for one mix, kept up to date: gradient, residuals, headroom, prices, bid prices."""
 
 from copy import copy
 
 import numpy as np
 
+from dovetail.fragmentation.bid_prices import SUPPLIES, BidPrices
 from dovetail.fragmentation.capacity import Columns, Floats
 from dovetail.fragmentation.cutting_stock import residual_values, share_demand
 from dovetail.fragmentation.gradient import Gradient
@@ -15,18 +16,23 @@ from dovetail.fragmentation.workload_mix import Mix
 
 
 class PHAppraisal:
-    """PH: the gradient, the worth of residuals, and headroom at its price, in GPUs."""
+    """PH: the gradient, the worth of residuals, and headroom at its price, in GPUs.
+
+    Headroom and `price` are of the M classes of the mix, and then of the idle CPU and devices of each model, [M + 2T].
+    """
 
     def __init__(self, columns: Columns, *, mix: Mix, settings: PHSettings | None = None) -> None:
         self.settings = settings or PHSettings()
         self.gradient = Gradient(columns, mix=mix)
-        self.headroom = Headroom(columns, mix=mix)
+        self.headroom = Headroom(columns, mix=mix, by_model=SUPPLIES)
         self.worth: Floats = residual_values(share_demand(mix))
-        self.price: Counts = np.zeros(len(mix.classes), dtype=np.float32)
+        self.price: Counts = np.zeros(len(self.headroom.total), dtype=np.float32)
         self.epoch = -1
         self._columns = columns
         self._prices = Prices(columns, mix=mix, settings=self.settings.prices)
         self._priced = -self.settings.refresh_placements
+        self._classes = len(mix.classes)
+        self._bid_prices = BidPrices(columns, mix=mix, tolerated_change=self.settings.refresh_bids)
 
     def refresh(self) -> None:
         """Recompute the touched nodes, and the prices once every `refresh_placements` placements."""
@@ -42,7 +48,9 @@ class PHAppraisal:
         """Recompute the prices if they are due."""
         if self._columns.changes - self._priced >= self.settings.refresh_placements:
             self.headroom.sync()
-            self.price = self._prices.at(self.headroom.total).astype(np.float32)
+            classes, supplies = np.split(self.headroom.total, [self._classes])
+            prices = [self._prices.at(classes), self.settings.bid * self._bid_prices.at(supplies)]
+            self.price = np.concatenate(prices).astype(np.float32)
             self._priced = self._columns.changes
             self.epoch += 1
 
@@ -55,13 +63,14 @@ class PHAppraisal:
         return value
 
     def loss(self, taking: Taking) -> Counts:
-        """The change of headroom by class, in pods, [n, M]."""
+        """The change of headroom by class, in pods, and of the supplies of each model, [n, M + 2T]."""
         return self.headroom.change_by_taking(taking)
 
     def follow(self, columns: Columns) -> None:
         """Switch to the columns that the present ones are a copy of."""
         self._columns = self.gradient.columns = self.headroom.columns = columns
         self._prices.follow(columns)
+        self._bid_prices.follow(columns)
 
     def over(self, columns: Columns) -> "PHAppraisal":
         """An independent appraisal, for `columns` that are a copy of the present ones.
@@ -72,7 +81,7 @@ class PHAppraisal:
         other: PHAppraisal = copy(self)
         other._columns = columns
         other.gradient, other.headroom = self.gradient.over(columns), self.headroom.over(columns)
-        other._prices = copy(self._prices)
+        other._prices, other._bid_prices = copy(self._prices), self._bid_prices.over(columns)
         other._prices.follow(columns)
         other._priced = columns.changes - self.settings.refresh_placements
         return other

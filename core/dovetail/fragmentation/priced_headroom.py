@@ -31,7 +31,7 @@ class _Known:
     - `needs` [4]: what a node's `spare` must reach
     - `allowed` [N]: nodes with an allowed model; None for all
     - `static` [N]: the first two terms in GPUs
-    - `loss` [N, M]: the change of headroom by class, in pods
+    - `loss` [N, M + 2T]: the change of headroom by class, in pods, and of the supplies of each model
     - `score` [N]: the sum of both at the prices of `epoch`; -inf where the shape does not fit
     - `device` [N]: the device that a share gets
     - `seen`: the change of the columns up to which this is valid
@@ -53,7 +53,6 @@ class PH:
 
     def __init__(self, columns: Columns, *, mix: Mix, settings: PHSettings | None = None) -> None:
         self._columns = columns
-        self._mix = mix
         self._terms = PHAppraisal(columns, mix=mix, settings=settings)
         self._known: Kept[_Known] = Kept()
 
@@ -104,7 +103,7 @@ class PH:
             needs=needs(shape),
             allowed=self._columns.allowed(shape) if shape.models else None,
             static=np.full(count, -np.inf, dtype=np.float32),
-            loss=np.zeros((count, len(self._mix.classes)), dtype=np.float32),
+            loss=np.zeros((count, len(self._terms.price)), dtype=np.float32),
             score=np.full(count, -np.inf, dtype=np.float32),
             device=np.zeros(count, dtype=np.int64),
         )

@@ -44,12 +44,22 @@ class PriceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PHSettings:
-    """The weights of the terms, and the number of placements between two computations of prices."""
+    """The weights of the terms, and how long prices stay.
+
+    - `gradient`, `residual`: weights of the change of fragmentation and of the worth of residuals
+    - `bid`: weight of what a pod takes at bid prices
+    - `prices`: weights of the prices of headroom
+    - `refresh_placements`: number of placements between two computations of prices
+    - `refresh_bids`: part of the cluster's CPU or devices that may become idle or busy before bid prices are computed
+      again
+    """
 
     gradient: float = 1.5
     residual: float = 10.0
+    bid: float = 1.0
     prices: PriceSettings = field(default_factory=PriceSettings)
     refresh_placements: int = 16
+    refresh_bids: float = 0.08
 
 
 class Prices:
