@@ -18,7 +18,7 @@ from dovetail.fragmentation.workload_mix import Mix
 class PHAppraisal:
     """PH: the gradient, the worth of residuals, and headroom at its price, in GPUs.
 
-    Headroom and `price` are of the M classes of the mix, and then of the idle CPU and devices of each model, [M + 2T].
+    Headroom and `price` [K] are of the M classes of the mix, and then of the idle CPU and the idle devices of T models.
     """
 
     def __init__(self, columns: Columns, *, mix: Mix, settings: PHSettings | None = None) -> None:
@@ -63,7 +63,7 @@ class PHAppraisal:
         return value
 
     def loss(self, taking: Taking) -> Counts:
-        """The change of headroom by class, in pods, and of the supplies of each model, [n, M + 2T]."""
+        """The change of headroom by class, in pods, and of the supplies of each model, [n, K]."""
         return self.headroom.change_by_taking(taking)
 
     def follow(self, columns: Columns) -> None:
