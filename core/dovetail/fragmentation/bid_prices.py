@@ -6,7 +6,7 @@ these limits are the prices. They are 0 where demand leaves some over: only a mo
 short has a price.
 
 K. Talluri, G. van Ryzin, "An Analysis of Bid-Price Controls for Network Revenue Management", Management Science, 1998.
-HiGHS solves the program in a few milliseconds at most.
+HiGHS solves the program in about a millisecond.
 """
 
 from copy import copy
@@ -36,13 +36,15 @@ _ALIKE: Final = 1.25
 class BidPrices:
     """The prices for a cluster with T models and a mix.
 
-    They are computed again once `tolerated_change` of the cluster's CPU or devices is idle or busy elsewhere.
+    They are computed again once `tolerated_change` of the cluster's CPU or devices has become idle or busy, or each
+    node has changed once on average.
     """
 
     def __init__(self, columns: Columns, *, mix: Mix, tolerated_change: float) -> None:
         self._columns = columns
         self._tolerated_change = tolerated_change
-        self._priced_idle: Floats | None = None
+        # Idle CPU milli, idle milli of devices and changes of the columns when the prices were computed.
+        self._priced: tuple[int, int, int] | None = None
         self._prices: Floats = np.zeros(0)
         self._allowed: Bools = mix.allowed(columns).T
         self._needs: Ints = np.stack([mix.field("cpu_milli"), mix.field("gpus")], axis=1)
@@ -57,14 +59,20 @@ class BidPrices:
 
     def at(self, idle: Floats) -> Floats:
         """The price of each of `SUPPLIES` for each model, in GPUs, [2T], for what is `idle` of them, [2T]."""
-        if self._priced_idle is None or self._has_changed(idle, since=self._priced_idle):
-            self._priced_idle, self._prices = idle.copy(), self._computed(idle)
+        if self._priced is None or self._has_changed(*self._priced):
+            columns = self._columns
+            self._priced = columns.idle_cpu_milli, columns.idle_milli, columns.changes
+            self._prices = self._computed(idle)
         return self._prices
 
-    def _has_changed(self, idle: Floats, *, since: Floats) -> bool:
-        cpu, devices = np.abs(idle - since).reshape(len(SUPPLIES), -1).sum(axis=1) * HUNDREDTH_MILLI
+    def _has_changed(self, idle_cpu_milli: int, idle_milli: int, changes: int) -> bool:
+        # Called every few placements: sums that the columns have, and not one for each model.
         most, columns = self._tolerated_change, self._columns
-        return bool(cpu > most * columns.capacity_cpu_milli or devices > most * columns.capacity_milli)
+        return (
+            abs(columns.idle_cpu_milli - idle_cpu_milli) > most * columns.capacity_cpu_milli
+            or abs(columns.idle_milli - idle_milli) > most * columns.capacity_milli
+            or columns.changes - changes > len(columns)
+        )
 
     def _computed(self, idle: Floats) -> Floats:
         columns, idle = self._columns, idle / _HUNDREDTHS
@@ -88,7 +96,7 @@ class BidPrices:
     def over(self, columns: Columns) -> "BidPrices":
         """The same for `columns` that are a copy of the present ones, computed when they are first asked for."""
         other: BidPrices = copy(self)
-        other._columns, other._priced_idle = columns, None
+        other._columns, other._priced = columns, None
         return other
 
 
@@ -116,6 +124,8 @@ def _dual_values(fits: Bools, *, idle: Floats, worth: Floats, cpus: Floats, gpus
     program.a_matrix_.index_, program.a_matrix_.value_ = rows.ravel().astype(np.int32), amounts.ravel()
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.silent()
+    # Takes longer than it saves: the program has a few hundred parts of demands.
+    solver.setOptionValue("presolve", "off")
     solver.passModel(program)
     solver.run()
     prices: Floats = np.maximum(0.0, -np.array(solver.getSolution().row_dual[: len(idle)]))

@@ -143,15 +143,32 @@ def test_a_pod_with_much_cpu_goes_where_cpu_is_left(cpu_milli: int, node: int):
 
 def test_bid_prices_stay_until_so_much_is_taken():
     # 12 CPUs for 8 devices: each CPU that a pod without devices takes makes CPU scarcer.
-    columns = cluster(8, cpu_milli=12_000)
-    settings = PHSettings(refresh_placements=1, refresh_bids=0.5)
+    columns = cluster(*[1] * 8, cpu_milli=1500)
+    settings = PHSettings(refresh_placements=1, refresh_bids=0.3)
     appraisal = PHAppraisal(columns, mix=mix_of((whole(1), 1)), settings=settings)
     seen = []
-    for _ in range(4):
+    for node in range(4):
         appraisal.refresh()
         seen.append(appraisal.price[1:].tolist())
-        put(columns, host(2500))
+        put(columns, host(1400), node=node)
     assert seen[0] == seen[1] == seen[2] != seen[3]
+
+
+def test_bid_prices_change_where_as_much_is_idle_on_other_nodes():
+    """Pods leave one model while as many come to the other: the sums stay, and the model that is short changes."""
+    columns = cluster(4, 4, models=["T4", "V100"])
+    mix = mix_of((whole(1, models=("T4",)), 3), (whole(1, models=("V100",)), 3), (whole(1), 1))
+    settings = PHSettings(refresh_placements=1, refresh_bids=1.0)
+    running = [put(columns, whole(1), node=0) for _ in range(3)]
+    appraisal = PHAppraisal(columns, mix=mix, settings=settings)
+    appraisal.refresh()
+    before = appraisal.price[3:].tolist()
+    for choice in running:
+        columns.release(choice)
+        put(columns, whole(1), node=1)
+    appraisal.refresh()
+    after = appraisal.price[3:].tolist()
+    assert before[2] == after[3] > before[3] == after[2]
 
 
 def test_a_copy_has_the_prices_of_what_is_idle_now():
