@@ -59,15 +59,16 @@ class BidPrices:
 
     def at(self, idle: Floats) -> Floats:
         """The price of each of `SUPPLIES` for each model, in GPUs, [2T], for what is `idle` of them, [2T]."""
-        if self._priced is None or self._has_changed(*self._priced):
+        if self._priced is None or self._has_changed(since=self._priced):
             columns = self._columns
             self._priced = columns.idle_cpu_milli, columns.idle_milli, columns.changes
             self._prices = self._computed(idle)
         return self._prices
 
-    def _has_changed(self, idle_cpu_milli: int, idle_milli: int, changes: int) -> bool:
+    def _has_changed(self, *, since: tuple[int, int, int]) -> bool:
         # Called every few placements: sums that the columns have, and not one for each model.
         most, columns = self._tolerated_change, self._columns
+        idle_cpu_milli, idle_milli, changes = since
         return (
             abs(columns.idle_cpu_milli - idle_cpu_milli) > most * columns.capacity_cpu_milli
             or abs(columns.idle_milli - idle_milli) > most * columns.capacity_milli
