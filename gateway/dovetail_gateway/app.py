@@ -243,7 +243,7 @@ def routes(
         jobs=jobs,
         history=History(clients=clients, seconds=options.history_seconds),
         plan=Plan(cache),
-        waste=Waste(cache, answers=answers),
+        waste=Waste(cache, answers=answers, now=now),
         logs=Logs(cache, jobs=jobs, clients=clients, reviews=reviews, streams=streams),
         nodes=Nodes(cache),
         questions=Questions(answers, jobs=jobs, reviews=reviews),

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.query.doctor.findings import Finding
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
-from tests.gateway.builders import make_job
+from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.served import Face
 
 DEVICE = {"worker": 0, "node": "a", "index": 0, "uuid": "a-0", "shareMilli": 1000, "memoryMiB": 32768}
@@ -50,6 +50,29 @@ async def test_right_sizes_come_with_their_basis_the_largest_saving_first(sized:
         ("medium", "6G,0.6", 0.4),
     ]
     assert found["items"][0]["basis"].startswith("Peak 5,000 MiB of 32,768 MiB on a device in 1 run of small")
+
+
+async def test_a_running_job_has_the_figures_that_its_pods_were_measured_to_have(
+    api: GatewayApiServer, face: Face
+) -> None:
+    status = {"phase": "Running", "number": 4, "request": "1", "nodes": ["a"], "devices": [DEVICE]}
+    api.put("gpujobs", make_job("live", namespace="red", user="rita", status=status))
+    pod = make_bound_pod("live-0", namespace="red", job="live", number=4, device="a-0")
+    api.put("pods", pod)
+    stranger = make_bound_pod("live-1", namespace="canaryns", job="live", number=5, device="a-1")
+    api.put("pods", stranger)
+    report = api.objects["gpunodes"]["a"]
+    for at, (each, seconds) in enumerate(((pod, 7200.0), (stranger, 9000.0))):
+        uid = each["metadata"]["uid"]
+        report["status"]["devices"][at]["totals"] = [
+            {"uid": uid, "peakMiB": 5000, "meanUtilization": 0.1, "seconds": seconds}
+        ]
+    api.put("gpunodes", report)
+    async with asyncio.timeout(20):
+        while not (found := await rights(face)) or found[0]["deviceSeconds"] < 7200:
+            pass
+    assert (found[0]["job"], found[0]["peakMiB"], found[0]["suggested"]) == ("live", 5000, "6G,0.2")
+    assert found[0]["deviceSeconds"] <= 7200 + 600
 
 
 async def test_right_sizes_come_in_pages_of_the_callers_namespaces(sized: Face) -> None:

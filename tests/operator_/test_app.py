@@ -310,7 +310,7 @@ async def test_events_wait_while_many_jobs_do_or_in_a_rush(client: Client) -> No
     assert is_busy()
     other = build(client)
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    state_of(other).decisions.set_at_work(jobs=64, starting=64, ended=0, now=now)
+    state_of(other).decisions.set_at_work(starting=64, ended=0, now=now)
     assert part_of(other, JobEvents)._recorder._is_busy()
 
 

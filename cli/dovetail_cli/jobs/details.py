@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
+from dovetail import names
 from dovetail.answers.jobs import EventRow, job_details
 from dovetail.answers.owners import project_of, user_of
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import (
     ENDS,
     AssignedDevice,
@@ -18,10 +20,14 @@ from dovetail.api.gpujob import (
     QueuePlace,
     Tasks,
 )
+from dovetail.api.gpunode import GPUNode
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
+from dovetail.api.resources import GPUNODES, PODS
 from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.jobs.device_totals import with_figures_so_far
 from dovetail.jobs.display_name import display_name
 from dovetail.jobs.runs import run_seconds
+from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.places import place_or_reason
 from dovetail.query.jobs.records import last_run_seconds
@@ -63,11 +69,28 @@ def show(word: str, *, form: str, kubeconfig: str | None, context: str | None, n
             job = await find(cluster, wanted=wanted)
         except MissingError:
             return recorded(await remembered(cluster, wanted=wanted), form=form)
+        now = times.utc_now()
+        job = await _with_figures(cluster, job=job, now=now)
         if form != "table":
             return output.document(msgspec.to_builtins(job_details(job)), form=form)
-        return shown(job, events=await job_events.events_or_none(cluster, job=job), now=times.utc_now())
+        return shown(job, events=await job_events.events_or_none(cluster, job=job), now=now)
 
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+async def _with_figures(cluster: Cluster, *, job: GPUJob, now: datetime) -> GPUJob:
+    """The job with the figures of its current run, as far as the user may read its pods and their GPUNodes."""
+    if job.status.phase != "Running":
+        return job
+    selector = f"{names.LABEL_JOB}={job.metadata.name}"
+    try:
+        pods = await cluster.client.list(PODS, as_type=Pod, namespace=job.metadata.namespace, label_selector=selector)
+        gpunodes = {
+            name: await cluster.client.get(GPUNODES, name=name, as_type=GPUNode) for name in set(job.status.nodes)
+        }
+    except (Forbidden, NotFound):
+        return job
+    return with_figures_so_far(job, pods=pods.items, gpunodes=gpunodes, now=now)
 
 
 def happened(word: str, *, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:

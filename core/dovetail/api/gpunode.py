@@ -104,6 +104,15 @@ class TenantUse(Described, frozen=True, kw_only=True, omit_defaults=False):
     used_mib: Annotated[Mib, Meta(description="Memory that its processes use, in MiB.")]
 
 
+class TenantTotal(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """What was measured of a device since a pod holds it."""
+
+    uid: Annotated[str, Meta(description="UID of the pod.", max_length=64)]
+    peak_mib: Annotated[Mib, Meta(description="The most memory that its processes used at a reading, in MiB.")] = 0
+    mean_utilization: Annotated[Ratio, Meta(description="Mean utilization of the device, a ratio from 0 to 1.")] = 0.0
+    seconds: Annotated[float, Meta(description="How long that was measured, in seconds.", ge=0)] = 0.0
+
+
 class Fault(Described, frozen=True, kw_only=True, omit_defaults=False):
     """An error after which a device takes no work until its node boots, its driver is reloaded or it is repaired."""
 
@@ -134,6 +143,10 @@ class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
     tenants: Annotated[
         list[TenantUse],
         Meta(description="The use of each pod, if processes can be attributed to pods; by UID.", max_length=128),
+    ] = []
+    totals: Annotated[
+        list[TenantTotal],
+        Meta(description="What was measured since each pod holds it, at this report; by UID.", max_length=128),
     ] = []
     utilization: Annotated[Ratio, Meta(description="Measured utilization, a ratio from 0 to 1.")] = 0.0
     temperature_celsius: Annotated[int | None, Meta(description="Temperature in degrees Celsius.")] = None

@@ -34,8 +34,6 @@ MARGIN_PERCENT: Final = 110
 # A run that used this part of its limit may have needed more.
 LIMIT_RATIO: Final = 0.95
 HISTORY: Final = 10
-# The status gets a peak when it has grown by this factor, and at the end.
-_NEWS_RATIO: Final = 1.02
 _TEACHING: Final[frozenset[Phase]] = frozenset({"Succeeded", "TimedOut"})
 
 
@@ -57,13 +55,15 @@ def name_of_runs(job: GPUJob) -> tuple[str, str]:
 
 
 def peaks_in(gpunode: GPUNode, *, claims: Iterable[Claim]) -> Iterator[tuple[str, Peak]]:
-    """The most that each pod uses of one device, by its UID; `claims` are those on the node."""
+    """The most that each pod has used of one device, by its UID; `claims` are those on the node."""
     promised = {(claim.key, device.uuid): device.memory_mib for claim in claims for device in claim.devices}
     for device in gpunode.status.devices:
-        for tenant in device.tenants:
-            promise = promised.get((tenant.uid, device.uuid))
+        # An agent of an earlier version reports no totals.
+        used = [(each.uid, each.used_mib) for each in device.tenants]
+        for uid, mib in [*used, *((each.uid, each.peak_mib) for each in device.totals if each.peak_mib)]:
+            promise = promised.get((uid, device.uuid))
             if promise is not None:
-                yield tenant.uid, Peak(mib=tenant.used_mib, limited=tenant.used_mib >= promise * LIMIT_RATIO)
+                yield uid, Peak(mib=mib, limited=mib >= promise * LIMIT_RATIO)
 
 
 def earlier_runs(job: GPUJob, *, two_looks: timedelta) -> list[EarlierRun]:
@@ -193,10 +193,14 @@ class Learning:
             del self._names[name]
 
     def measured(self, job: GPUJob, *, peak: Peak) -> bool:
-        """Record the use of a worker. Returns whether it exceeds the status by enough to report it."""
+        """Record the use of a worker. Returns whether it has come up to its promise and the status does not say so."""
         uid, reported = job.metadata.uid, _reported_peak(job)
         self._peaks[uid] = _higher(self._peaks.get(uid, reported), other=peak)
-        return (peak.limited and not reported.limited) or peak.mib > reported.mib * _NEWS_RATIO
+        return peak.limited and not reported.limited
+
+    def peak_of(self, job: GPUJob) -> int:
+        """The highest use of a device by a worker so far, in MiB; 0 without any."""
+        return self._peaks.get(job.metadata.uid, Peak()).mib
 
     def estimates(self, job: GPUJob) -> bool:
         """Whether the job's promise depends on the use of its earlier runs."""
@@ -225,6 +229,14 @@ class Learning:
     def _runs_of(self, job: GPUJob) -> list[EarlierRun]:
         known = self._names.get(name_of_runs(job))
         return [] if known is None else list(known.runs.values())
+
+
+def with_peak(job: GPUJob, *, mib: int) -> MemoryUse | None:
+    """The memory entry of the job's status with a peak that it does not have yet; None if nothing was measured."""
+    use = job.status.memory
+    if use is None:
+        return MemoryUse(strategy=job.spec.memory.strategy or CONSERVATIVE, basis="", peak_mib=mib) if mib else None
+    return msgspec.structs.replace(use, peak_mib=max(use.peak_mib, mib))
 
 
 def _reported_peak(job: GPUJob) -> Peak:

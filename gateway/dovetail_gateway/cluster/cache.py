@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from dovetail import names
@@ -24,11 +25,13 @@ from dovetail.config.settings import Settings
 from dovetail.decoding import UnreadableError
 from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, QUEUE_CONFIGMAP, MixRecord, record_in
 from dovetail.gpu.device_indexes import CONFIGMAP_NAME, NodeDevice, read_indexes
+from dovetail.jobs.device_totals import with_figures_so_far
 from dovetail.kube.client import Client
 from dovetail.kube.queries.node_pools import watch_node_pools
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resource_slices import SliceWatch
 from dovetail.pods.assumed_allocation import assumed_pod
+from dovetail.pods.tenancy import job_of
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.reviews import ALLOWED_SECONDS, Reviews
 from dovetail_gateway.access.visibility import Visibility
@@ -210,6 +213,16 @@ class ClusterCache:
             for pod in self._pods.store.values()
             if pod.metadata.namespace == meta.namespace and pod.metadata.labels.get(names.LABEL_JOB) == meta.name
         ]
+
+    def with_figures(self, job: GPUJob, *, now: datetime) -> GPUJob:
+        """The job with the figures of its current run, which its status gets at the end of the run."""
+        pods = (
+            pod
+            for node in job.status.nodes
+            for pod in self.pods_on(node)
+            if pod.metadata.namespace == job.metadata.namespace and job_of(pod) == job.metadata.name
+        )
+        return with_figures_so_far(job, pods=pods, gpunodes=self._gpunodes.store, now=now)
 
     def node_use(self, name: str) -> NodeUse | None:
         """A node with GPUs and who holds them; None for another node."""

@@ -52,7 +52,8 @@ class Jobs:
 
     async def get_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """One job."""
-        return Answer(value=job_details(self.find(call.path, sees=call.sees)))
+        job = self.find(call.path, sees=call.sees)
+        return Answer(value=job_details(self._cache.with_figures(job, now=self._now())))
 
     async def get_position(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """The job's place in the queue."""

@@ -1,5 +1,7 @@
 """v3: right sizes of jobs, and what is wrong with nodes."""
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 from dovetail.answers.waste import RightSizePage, RightSizeRow
@@ -17,8 +19,9 @@ _LARGEST: Final = 10_000_000
 class Waste:
     """The handlers of right sizes and findings."""
 
-    def __init__(self, cache: ClusterCache, *, answers: Answers) -> None:
+    def __init__(self, cache: ClusterCache, *, answers: Answers, now: Callable[[], datetime]) -> None:
         self._cache = cache
+        self._now = now
         self._answers = answers
 
     async def list_right_sizes(self, call: Call[Nothing, Page, Any]) -> Answer:
@@ -29,7 +32,8 @@ class Waste:
             for job in self._cache.jobs.values()
             if call.sees.sees(job.metadata.namespace) and wanted.namespace in {None, job.metadata.namespace}
         )
-        rows = {_key(row): row for row in right_sizes(jobs)}
+        now = self._now()
+        rows = {_key(row): row for row in right_sizes(self._cache.with_figures(job, now=now) for job in jobs)}
         chosen, after = page(sorted(rows), cursor=wanted.cursor, limit=wanted.limit)
         return Answer(value=RightSizePage(items=[rows[key] for key in chosen], next=after, total=len(rows)))
 

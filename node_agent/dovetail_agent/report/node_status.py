@@ -12,6 +12,7 @@ from dovetail.api.gpunode import Assignment, Device, Fault, GPUNodeStatus, Tenan
 from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import Condition, OwnerReference, find_condition
 from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.jobs.device_totals import carried_on, seconds_since
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Sample
 from dovetail_agent.tenants import promised_mib, promised_milli
 
@@ -34,10 +35,15 @@ def readable(
 ) -> GPUNodeStatus:
     """Return the status of a node whose devices can be read.
 
-    `previous` keeps the time at which a condition changed.
+    `previous` is the report before: it has the time at which a condition changed, and the totals so far.
     """
+    before = {device.uuid: device for device in previous.devices} if previous else {}
+    passed = seconds_since(previous.observed_at if previous else None, now=now)
     pairs = list(zip(inventory.devices, sample.devices, strict=True))
-    devices = [_device(info, sample=state, tenants=tenants) for info, state in pairs]
+    devices = [
+        _device(info, sample=state, tenants=tenants, before=before.get(info.uuid), seconds=passed)
+        for info, state in pairs
+    ]
     unhealthy = sum(1 for _, state in pairs if state.unhealthy_reason)
     message = f"{len(pairs)} devices, {unhealthy} unhealthy" if unhealthy else f"{len(pairs)} devices, all healthy"
     return GPUNodeStatus(
@@ -135,7 +141,10 @@ def foreign_mib(sample: DeviceSample, *, promised: dict[str, int]) -> int:
     return max(0, sample.used_mib - covered)
 
 
-def _device(info: DeviceInfo, *, sample: DeviceSample, tenants: Sequence[NodeTenant]) -> Device:
+def _device(
+    info: DeviceInfo, *, sample: DeviceSample, tenants: Sequence[NodeTenant], before: Device | None, seconds: float
+) -> Device:
+    holders = [tenant.uid for tenant in tenants if any(held.uuid == info.uuid for held in tenant.devices)]
     promised = {tenant.uid: promised_mib(tenant, uuid=info.uuid) for tenant in tenants}
     return Device(
         index=info.index,
@@ -153,6 +162,7 @@ def _device(info: DeviceInfo, *, sample: DeviceSample, tenants: Sequence[NodeTen
         used_mib=sample.used_mib or 0,
         foreign_mib=foreign_mib(sample, promised=promised),
         tenants=_uses(sample, promised=promised),
+        totals=carried_on(holders, used_mib=sample.used_by_tenant_mib or {}, before=before, seconds=seconds),
         utilization=_quantised(sample.utilization),
         temperature_celsius=sample.temperature_celsius,
         power_watts=sample.power_watts,

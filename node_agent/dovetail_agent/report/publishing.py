@@ -80,6 +80,7 @@ def _lasting(status: GPUNodeStatus) -> GPUNodeStatus:
                 used_mib=0,
                 foreign_mib=0,
                 tenants=[],
+                totals=[],
                 utilization=0.0,
                 temperature_celsius=None,
                 power_watts=None,

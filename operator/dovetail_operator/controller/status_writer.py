@@ -58,7 +58,7 @@ class StatusWriter:
             self._pending.await_newer_job(key, job=job, store=self._state.store)
             self._queue.add(key)
             return False
-        self._pacing.written(job.metadata.uid, now=time.monotonic())
+        self._pacing.written(job.metadata.uid)
         self._pending.await_job(key, written=written, store=self._state.store, is_status=True)
         self._post_events(job, status=status)
         self._preemptions.inc(max(0, _preemptions(status) - _preemptions(job.status)))
@@ -70,7 +70,6 @@ class StatusWriter:
             job.metadata.uid,
             before=job.status,
             after=status,
-            running=self._state.decisions.running_jobs,
             rush=self._state.decisions.is_rush,
             now=time.monotonic(),
         )

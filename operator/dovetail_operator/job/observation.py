@@ -70,8 +70,6 @@ class Observed:
     """By name, the tasks that an array cannot create because another GPUJob has the name."""
     measured: Measured | None = None
     """Measurements of the running workers; None without any."""
-    refresh_seconds: float = 0.0
-    """The shortest time between two refreshes of the status figures, in seconds."""
     recorded: bool = True
     """Whether the history has the job's final record. True if no history is kept."""
     overtaken: str = ""

@@ -2,13 +2,12 @@
 
 No I/O.
 
-A status write costs the API server and all watchers more than any other step for a job. Three kinds of change are
-therefore delayed: states between admission and the start of the last worker, those of a preempted job while its pods
-end, and figures that change constantly. A phase, a plan or a reason to wait is never delayed, but for one case: a
-preempted job, whose status says why it was ended, gets its next reason after a rush (`Decisions.is_rush`).
+A status write costs the API server and all watchers more than any other step for a job. Two kinds of change are
+therefore delayed: states between admission and the start of the last worker, and those of a preempted job while its
+pods end. A phase, a plan or a reason to wait is never delayed, but for one case: a preempted job, whose status says why
+it was ended, gets its next reason after a rush (`Decisions.is_rush`).
 """
 
-import zlib
 from typing import Final
 
 import msgspec
@@ -16,9 +15,6 @@ import msgspec
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.meta import Condition
 
-# The operator refreshes the figures of all running jobs in turn, with this many writes per second in total.
-_REFRESHES_PER_SECOND: Final = 8
-_FIGURES_SECONDS: Final = 10.0
 _PASSING_SECONDS: Final = 1.0
 # The status of a gang names the devices of each worker: half a megabyte for 4,000, while workers start for a minute.
 _DEVICES_PER_SECOND: Final = 200
@@ -27,42 +23,32 @@ _LEAVING_SECONDS: Final = 30.0
 # The same in a rush. The room of those that left goes to others first: 1,077 jobs that end for a gang would otherwise
 # have 1,540 more writes before its workers run.
 _RUSH_SECONDS: Final = 90.0
-_FIGURES: Final = frozenset({"elapsed", "measured", "memory"})
-_ON_THE_WAY: Final = _FIGURES | {
-    "reason", "message", "details", "conditions", "workers_active", "workers_ready", "nodes", "node_list", "devices"
-}  # fmt: skip
+_ON_THE_WAY: Final = frozenset({
+    "elapsed", "measured", "memory", "reason", "message", "details", "conditions", "workers_active", "workers_ready",
+    "nodes", "node_list", "devices",
+})  # fmt: skip
 _LEAVING: Final = _ON_THE_WAY | {"start_time", "earlier_run_seconds", "preemption"}
 _LEAVING_REASONS: Final = frozenset({"Priority", "NodeUnhealthy", "Evaluating"})
 _PASSING_REASONS: Final = frozenset({"", "Evaluating", "ContainerCreating", "GangWaiting"})
 _PASSING_CONDITIONS: Final = frozenset({"Enforced", "SuccessCriteriaMet"})
 
 
-def refresh_seconds(*, running: int) -> float:
-    """The shortest time in seconds between two refreshes of a running job's figures."""
-    return max(_FIGURES_SECONDS, running / _REFRESHES_PER_SECOND)
-
-
 class Pacing:
     """Decides which changes may wait. Times are in seconds of a monotonic clock."""
 
     def __init__(self) -> None:
-        self._written: dict[str, float] = {}
         self._since: dict[str, float] = {}
 
     def wait_seconds(
-        self, uid: str, *, before: GPUJobStatus, after: GPUJobStatus, running: int, rush: bool = False, now: float
+        self, uid: str, *, before: GPUJobStatus, after: GPUJobStatus, rush: bool = False, now: float
     ) -> float:
         """How many seconds the status `after` may still wait; 0 if it has to be written now.
 
-        `running` is the number of running jobs, which share the budget of refreshes. `rush` says whether many jobs end
-        for others or many workers start.
+        `rush` says whether many jobs end for others or many workers start.
         """
         changed = _changed(before, after=after)
         if not changed or _came_up_to_its_promise(before, after=after):
             return 0.0
-        if changed <= _FIGURES:
-            patience = refresh_seconds(running=running)
-            return max(0.0, self._written.setdefault(uid, now - _part_of(uid) * patience) + patience - now)
         patience = _patience_seconds(before, after=after, changed=changed, rush=rush)
         return max(0.0, self._since.setdefault(uid, now) + patience - now) if patience else 0.0
 
@@ -70,20 +56,13 @@ class Pacing:
         """Note that a state began whose write may wait, unless another began before it."""
         self._since.setdefault(uid, now)
 
-    def written(self, uid: str, *, now: float) -> None:
+    def written(self, uid: str) -> None:
         """Note that the job's status was written."""
-        self._written[uid] = now
         self._since.pop(uid, None)
 
     def forget(self, uid: str) -> None:
         """Drop a deleted job."""
-        self._written.pop(uid, None)
         self._since.pop(uid, None)
-
-
-def _part_of(uid: str) -> float:
-    """A fraction between 0 and 1 that spreads the first refreshes after a restart over time."""
-    return zlib.crc32(uid.encode()) / 2**32
 
 
 def _changed(before: GPUJobStatus, *, after: GPUJobStatus) -> set[str]:

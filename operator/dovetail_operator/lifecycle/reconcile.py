@@ -21,7 +21,7 @@ from dovetail_operator.job.actions import Action, DeleteGPUJob, DeleteJob
 from dovetail_operator.job.observation import Observed
 from dovetail_operator.lifecycle import kueue, preemption
 from dovetail_operator.lifecycle.stages import stage_of
-from dovetail_operator.lifecycle.status import shown_seconds, status_of
+from dovetail_operator.lifecycle.status import status_of
 
 _NOTING_SECONDS: Final = 1
 
@@ -111,8 +111,4 @@ def _next_refresh(seen: Observed, *, status: GPUJobStatus) -> datetime | None:
         return seen.obstacle.until
     if status.reason == "BeginTime":
         return max((due for due in (begin_of(seen.job), due_again(seen.job)) if due), default=None)
-    if status.phase != "Running" or status.start_time is None:
-        return None
-    start = moment(status.start_time)
-    shown, following = shown_seconds((seen.now - start).total_seconds())
-    return start + timedelta(seconds=max(following, shown + seen.refresh_seconds))
+    return None

@@ -3,9 +3,20 @@
 from datetime import timedelta
 from typing import Final
 
+import msgspec
+
 from dovetail.api.builtin import Job, Pod, is_terminated
-from dovetail.api.gpujob import FINISHED, AssignedDevice, DeviceKind, GPUJobStatus, Lease, Placement
+from dovetail.api.gpujob import (
+    FINISHED,
+    AssignedDevice,
+    DeviceKind,
+    GPUJobStatus,
+    Lease,
+    MemoryUse,
+    Placement,
+)  # fmt: skip
 from dovetail.formats.durations import human, moment, timestamp
+from dovetail.gpu.memory_strategy import DYNAMIC
 from dovetail.jobs.batch_job import is_guests, is_past, true_condition, worker_of
 from dovetail.jobs.cpu_fallback import wait_start_time
 from dovetail.jobs.plan import with_released
@@ -21,11 +32,13 @@ from dovetail_operator.lifecycle import preemption
 from dovetail_operator.lifecycle.conditions import conditions_of
 
 _NODES_IN_LINE: Final = 4
-_REFRESH_SECONDS: Final = 10
 
 
 def status_of(seen: Observed, *, stage: Stage) -> GPUJobStatus:
-    """The status of a job in this stage. Figures that change constantly follow the steps of the run time."""
+    """The status of a job in this stage.
+
+    Nothing in it changes while a job merely runs, so that costs no write. The figures of a run are written at its end.
+    """
     before, child = seen.job.status, seen.child
     placement = _placement(seen, stage=stage)
     nodes, devices = _places(seen, stage=stage, placement=placement)
@@ -35,7 +48,6 @@ def status_of(seen: Observed, *, stage: Stage) -> GPUJobStatus:
     request = "" if seen.ask is None else str(seen.ask.gpu or request_of_job(seen.job) or "cpu")
     conditions = conditions_of(seen, stage=stage)
     stopped = None if start is None else earlier_end(end, start=start, conditions=conditions)
-    elapsed = _elapsed(seen, stage=stage, start=start, end=stopped) if start else ""
     status = GPUJobStatus(
         observed_generation=seen.job.metadata.generation,
         number=seen.number,
@@ -57,13 +69,12 @@ def status_of(seen: Observed, *, stage: Stage) -> GPUJobStatus:
         nodes=nodes,
         node_list=_in_line(nodes),
         devices=devices,
-        memory=seen.memory,
+        memory=_memory(seen, stage=stage),
         admitted_time=_admitted_time(seen, stage=stage),
         start_time=start,
         completion_time=end,
-        elapsed=elapsed,
-        # A figure that changes with every reconcile is written together with the run time.
-        measured=before.measured if elapsed == before.elapsed and stage.phase == before.phase else seen.measured,
+        elapsed=_elapsed(seen, stage=stage, start=start, end=stopped),
+        measured=before.measured if _goes_on(stage) or stage.phase == before.phase else seen.measured,
         attempt=before.attempt,
         retries=before.retries,
         attempts=before.attempts,
@@ -204,20 +215,28 @@ def _completion_time(seen: Observed) -> str:
     return end_time or timestamp(seen.now)
 
 
-def _elapsed(seen: Observed, *, stage: Stage, start: str, end: str | None) -> str:
-    if end is not None:
-        return human((moment(end) - moment(start)).total_seconds())
-    if stage.phase in {"Held", "Suspended"}:
-        return seen.job.status.elapsed
-    return human(shown_seconds((seen.now - moment(start)).total_seconds())[0])
+def _elapsed(seen: Observed, *, stage: Stage, start: str | None, end: str | None) -> str:
+    """The run time of a run that has ended, or is held; empty while it goes on."""
+    if start is None or (end is None and stage.phase not in {"Held", "Suspended"}):
+        return ""
+    if end is None and (kept := seen.job.status.elapsed):
+        return kept
+    stopped = seen.now if end is None else moment(end)
+    return human((stopped - moment(start)).total_seconds())
 
 
-def shown_seconds(seconds: float) -> tuple[int, int]:
-    """The run time to show and the next one: steps of 10 s, then of a tenth of the run time.
+def _memory(seen: Observed, *, stage: Stage) -> MemoryUse | None:
+    """The memory entry: a running job's peak is written only when it comes up to the promise."""
+    before, use = seen.job.status.memory, seen.memory
+    if use is None or not _goes_on(stage):
+        return use
+    if use.limited and not (before is not None and before.limited):
+        return use
+    if before is None and use.strategy != DYNAMIC:
+        return None
+    peak_mib, limited = (0, False) if before is None else (before.peak_mib, before.limited)
+    return msgspec.structs.replace(use, peak_mib=peak_mib, limited=limited)
 
-    The steps do not depend on the last write, so a restart causes no write.
-    """
-    shown = 0
-    while (following := shown + max(_REFRESH_SECONDS, shown // 10)) <= seconds:
-        shown = following
-    return shown, following
+
+def _goes_on(stage: Stage) -> bool:
+    return stage.phase in {"Starting", "Running"}

@@ -81,8 +81,6 @@ class Cycle:
     """In how many seconds time alone changes a request for new nodes. Filled once everything is decided."""
     failed: list[str] = field(default_factory=list)
     """The `namespace/name` of jobs on which our own code has just failed."""
-    at_work: int = 0
-    """How many jobs run or start."""
 
 
 def survey(state: State, *, now: datetime, foresees: bool = False, caches: CycleCaches | None = None) -> Cycle:
@@ -109,7 +107,7 @@ def survey(state: State, *, now: datetime, foresees: bool = False, caches: Cycle
     soon = leaving_soon(state.store.pods.leaving(running=running))
     cycle.leaving.extend(soon)
     cycle.going.update(each.key for each in soon)
-    return replace(cycle, at_work=len(running))
+    return cycle
 
 
 def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: set[str]) -> None:

@@ -188,7 +188,6 @@ class SchedulingLoop:
         have_run = self._state.store.jobs_that_ran
         preempted = {key: job.status.preemption for key, job in have_run.items() if job.status.phase == "Preempted"}
         decisions.set_at_work(
-            jobs=cycle.at_work,
             starting=sum(each.workers for each in cycle.on_the_way),
             ended=sum(made is not None and made.by in cycle.keys for made in preempted.values()),
             now=cycle.now,

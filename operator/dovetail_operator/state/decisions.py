@@ -11,7 +11,7 @@ The table is lost with the process and rebuilt from the store. Each column has o
 | reshape problems | `watchers.reshaper`: why the last change of a GPU for the job failed |
 | `replacements` | `queue.overtaken_plans`: plans with other nodes for lost workers |
 | `numbers` | `queue.loop`: numbers that are allotted and not in a status yet |
-| `running_jobs`, `is_rush` | `queue.loop`: how many jobs run or start, and whether many end for others or start |
+| `is_rush` | `queue.loop`: whether many jobs end for others or many workers start |
 | refusals | `controller`: why the API server refuses the job's objects; `queue.overtaken_plans`: pauses after plans |
 | `failures` | whatever catches an error of our own code: `queue.cycle`, `controller.reconciler`, `state.requests` |
 | `idle` | `watchers.idle`: since when a job leaves its devices idle |
@@ -51,7 +51,6 @@ class Decisions:
         self._reshapes: tuple[Change, ...] = ()
         self._reshape_problems: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        self._running_jobs = 0
         # Since when so many jobs end or workers start, and until when that is a rush.
         self._many_since: datetime | None = None
         self._rush_until: datetime | None = None
@@ -139,18 +138,12 @@ class Decisions:
         self._numbers[uid] = number
 
     @property
-    def running_jobs(self) -> int:
-        """How many jobs ran or were starting in the latest cycle."""
-        return self._running_jobs
-
-    @property
     def is_rush(self) -> bool:
         """Whether many jobs end for others or many workers start. What is less urgent than that may wait."""
         return self._rush_until is not None or (self._many_since is None and len(self._notices) >= _RUSH)
 
-    def set_at_work(self, *, jobs: int, starting: int, ended: int, now: datetime) -> None:
-        """Record what a cycle saw: running jobs, their workers without a node, and jobs ended for one that waits."""
-        self._running_jobs = jobs
+    def set_at_work(self, *, starting: int, ended: int, now: datetime) -> None:
+        """Record what a cycle saw: workers without a node, and jobs ended for one that waits."""
         if max(starting, ended, len(self._notices)) < _RUSH:
             self._many_since = None
         elif self._many_since is None:

@@ -32,7 +32,6 @@ from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.job.earlier_run import guest_obstacle, orphans_obstacle, suspension_obstacle
 from dovetail_operator.job.observation import Observed, bound_pods
-from dovetail_operator.job.status_pacing import refresh_seconds
 from dovetail_operator.learning.job_mix import JobMix
 from dovetail_operator.state.decisions import Decisions
 from dovetail_operator.state.due_records import Dues
@@ -129,7 +128,6 @@ class State:
             awaited=store.dependencies.is_awaited(job) or store.is_unnoted_task(job),
             tasks=store.tasks.tasks_of(job) if is_parent(job) else (),
             in_the_way=store.tasks.in_the_way(job, jobs=store.jobs) if is_parent(job) else {},
-            refresh_seconds=refresh_seconds(running=decisions.running_jobs),
             measured=store.measured.measure(job, running=any(pod.status.phase == "Running" for pod in pods)),
             recorded=self._records is None or self._records.is_kept(job),
             number=self.number_of(job),

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final, Protocol
 
+import msgspec
+
 from dovetail.api.builtin import Job, Node, Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
@@ -11,7 +13,7 @@ from dovetail.api.meta import EventType, ObjectMeta, key_of
 from dovetail.cluster.view import ClusterView
 from dovetail.formats.durations import moment
 from dovetail.jobs.batch_job import is_child
-from dovetail.jobs.memory_use import Learning, peaks_in
+from dovetail.jobs.memory_use import Learning, peaks_in, with_peak
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.limits.quotas import Quotas
@@ -130,7 +132,7 @@ class Store:
         if known is not None and known.metadata.uid == uid:
             del self.jobs[key]
             self.jobs_that_ran.pop(key, None)
-            self._forget(known)
+            self._forget(self._with_figures(known))
 
     def child_changed(self, child: Job) -> None:
         """Store a batch Job, unless the stored version is newer.
@@ -276,6 +278,14 @@ class Store:
         return [
             key_of(job.metadata) for job, peak in jobs if job is not None and self.learning.measured(job, peak=peak)
         ]
+
+    def _with_figures(self, job: GPUJob) -> GPUJob:
+        """The job with what was measured of its last run: its status has that only after an end."""
+        if job.status.phase != "Running":
+            return job
+        memory = with_peak(job, mib=self.learning.peak_of(job))
+        status = msgspec.structs.replace(job.status, measured=self.measured.measure(job, running=False), memory=memory)
+        return msgspec.structs.replace(job, status=status)
 
     def _forget(self, job: GPUJob) -> None:
         self.footprint.forget(job.metadata.uid)

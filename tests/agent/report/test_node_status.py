@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from dovetail.api.devices import AllocatedDevice
-from dovetail.api.gpunode import Assignment, Enforcement, Fault, GPUNodeStatus, Links
+from dovetail.api.gpunode import Assignment, Enforcement, Fault, GPUNodeStatus, Links, TenantTotal
 from dovetail_agent.devices import model
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Sample
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
@@ -63,6 +63,31 @@ def test_each_tenants_use_is_told_where_processes_can_be_told_apart(by_tenant: A
         inventory, sample=sample, provider="nvml", tenants=[make_tenant(here)], previous=None, now=NOON
     )
     assert {tenant.uid: tenant.used_mib for tenant in status.devices[0].tenants} == told
+
+
+def test_the_totals_of_a_tenant_go_on_from_the_report_before_also_in_another_process() -> None:
+    inventory = Inventory(devices=(DeviceInfo(index=0, uuid="g", vendor="nvidia", model="V100", memory_mib=1000),))
+    here = AllocatedDevice(uuid="g", index=0, share_milli=500, memory_mib=800)
+    there = AllocatedDevice(uuid="other", index=1, share_milli=500, memory_mib=800)
+    tenants = [make_tenant(here), make_tenant(there, uid="elsewhere")]
+
+    def report(used: int, *, utilization: float, previous: GPUNodeStatus | None, seconds: float) -> GPUNodeStatus:
+        sample = Sample(
+            devices=(DeviceSample(used_mib=used, utilization=utilization, used_by_tenant_mib={"pod-uid": used}),)
+        )
+        now = NOON + timedelta(seconds=seconds)
+        return node_status.readable(
+            inventory, sample=sample, provider="nvml", tenants=tenants, previous=previous, now=now
+        )
+
+    first = report(300, utilization=1.0, previous=None, seconds=0)
+    second = report(700, utilization=0.0, previous=first, seconds=30)
+    third = report(100, utilization=0.0, previous=second, seconds=60)
+    assert [each.devices[0].totals for each in (first, second, third)] == [
+        [TenantTotal(uid="pod-uid", peak_mib=300)],
+        [TenantTotal(uid="pod-uid", peak_mib=700, mean_utilization=1.0, seconds=30)],
+        [TenantTotal(uid="pod-uid", peak_mib=700, mean_utilization=0.5, seconds=60)],
+    ]
 
 
 @pytest.mark.parametrize(

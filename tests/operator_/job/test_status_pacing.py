@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJobStatus
-from dovetail_operator.job.status_pacing import Pacing, refresh_seconds
+from dovetail_operator.job.status_pacing import Pacing
 
 
 def status(**fields: Any) -> GPUJobStatus:
@@ -20,7 +20,7 @@ def condition(type_: str, *, status: str = "True") -> dict[str, Any]:
 
 
 STARTING = {"phase": "Starting", "reason": "Evaluating", "message": "Admitted"}
-RUNNING = {"phase": "Running", "elapsed": "0s"}
+RUNNING = {"phase": "Running"}
 MEMORY = {"strategy": "Conservative", "basis": "b", "peakMiB": 5}
 
 
@@ -30,12 +30,10 @@ AGAIN = {**ENDED, "startTime": None, "earlierRunSeconds": 4, "reason": "Resource
 RESERVED = {"time": "t", "nodes": [], "kept": [], "mode": "Exclusive"}
 
 
-def wait(before: dict[str, Any], after: dict[str, Any], *, running: int = 1, rush: bool = False) -> float:
+def wait(before: dict[str, Any], after: dict[str, Any], *, rush: bool = False) -> float:
     pacing = Pacing()
-    pacing.written("u", now=0.0)
-    return pacing.wait_seconds(
-        "u", before=status(**before), after=status(**after), running=running, rush=rush, now=0.25
-    )
+    pacing.written("u")
+    return pacing.wait_seconds("u", before=status(**before), after=status(**after), rush=rush, now=0.25)
 
 
 def of_workers(count: int, *, up: int) -> dict[str, Any]:
@@ -129,36 +127,19 @@ def test_what_waits_is_written_a_second_after_it_was_first_seen() -> None:
 
     def at(now: float, message: str) -> float:
         after = status(**{**STARTING, "message": message})
-        return pacing.wait_seconds("u", before=status(**STARTING), after=after, running=1, now=now)
+        return pacing.wait_seconds("u", before=status(**STARTING), after=after, now=now)
 
     assert (at(10.0, "a"), at(10.75, "b"), at(11.0, "c")) == (1.0, 0.25, 0.0)
-    pacing.written("u", now=11.0)
+    pacing.written("u")
     assert at(20.0, "d") == 1.0
-
-
-@pytest.mark.parametrize("after", [{**RUNNING, "elapsed": "10s"}, {**RUNNING, "memory": MEMORY}])
-def test_figures_are_refreshed_the_more_seldom_the_more_jobs_run(after: dict[str, Any]) -> None:
-    assert wait(RUNNING, after) == 9.75
-    assert wait(RUNNING, after, running=4_000) == 499.75
-
-
-def test_all_refreshes_together_are_a_few_writes_a_second() -> None:
-    assert 4_000 / refresh_seconds(running=4_000) <= 10
-
-
-def test_figures_of_jobs_that_ran_before_we_began_come_in_turn() -> None:
-    pacing, news = Pacing(), {"before": status(**RUNNING), "after": status(**{**RUNNING, "elapsed": "10s"})}
-    waits = [pacing.wait_seconds(f"u{at}", **news, running=800, now=5.0) for at in range(200)]
-    assert all(0 <= wait <= 100 for wait in waits)
-    assert all(sum(start <= wait < start + 25 for wait in waits) > 30 for start in (0, 25, 50, 75))
 
 
 def test_a_job_that_went_leaves_nothing_behind() -> None:
     pacing = Pacing()
-    pacing.wait_seconds("u", before=status(**STARTING), after=status(**{**STARTING, "message": "m"}), running=1, now=0)
+    pacing.wait_seconds("u", before=status(**STARTING), after=status(**{**STARTING, "message": "m"}), now=0)
     pacing.forget("u")
     after = status(**{**STARTING, "message": "m"})
-    assert pacing.wait_seconds("u", before=status(**STARTING), after=after, running=1, now=9.0) == 1.0
+    assert pacing.wait_seconds("u", before=status(**STARTING), after=after, now=9.0) == 1.0
 
 
 def test_a_state_that_was_seen_to_begin_is_written_a_second_after_that() -> None:
@@ -166,5 +147,5 @@ def test_a_state_that_was_seen_to_begin_is_written_a_second_after_that() -> None
     after = status(**{**STARTING, "message": "Waiting for kube-scheduler"})
     pacing.passing("u", now=10.0)
     pacing.passing("u", now=10.5)
-    waits = [pacing.wait_seconds("u", before=status(**STARTING), after=after, running=1, now=now) for now in (10.4, 11)]
+    waits = [pacing.wait_seconds("u", before=status(**STARTING), after=after, now=now) for now in (10.4, 11)]
     assert waits == pytest.approx([0.6, 0.0])

@@ -12,6 +12,7 @@ from dovetail.api.gpujob import GPUJob, MemoryUse
 from dovetail.api.gpunode import GPUNode
 from dovetail.gpu.memory_strategy import text_of
 from dovetail.jobs.memory_use import HISTORY, Learning, name_of_runs
+from dovetail.jobs.records import record_of
 from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.manifests.batch_job import build_job
@@ -294,10 +295,28 @@ def bound_pod(*, memory_mib: int = 4000) -> Any:
     return make_pod(node="a", meta=meta)
 
 
-def report(used_mib: int, *, pod: str = "uid-pod-0--50") -> GPUNode:
+class Follower:
+    """Keeps the jobs that were deleted."""
+
+    def __init__(self, dropped: list[GPUJob]) -> None:
+        self._dropped = dropped
+
+    def observe(self, job: GPUJob) -> None:
+        pass
+
+    def drop(self, job: GPUJob) -> None:
+        self._dropped.append(job)
+
+
+def report(
+    used_mib: int, *, pod: str = "uid-pod-0--50", peak_mib: int = 0, seconds: float = 0, mean: float = 0
+) -> GPUNode:
+    totals = [{"uid": pod, "peakMiB": peak_mib, "seconds": seconds, "meanUtilization": mean}]
     device = {"index": 0, "uuid": "GPU-a-0", "vendor": "nvidia", "model": "V100", "memoryMiB": 32768}
     tenants = [{"uid": pod, "usedMiB": used_mib}, {"uid": "nobody's", "usedMiB": 9999}]
-    return msgspec.convert({"metadata": {"name": "a"}, "status": {"devices": [device | {"tenants": tenants}]}}, GPUNode)
+    return msgspec.convert(
+        {"metadata": {"name": "a"}, "status": {"devices": [device | {"tenants": tenants, "totals": totals}]}}, GPUNode
+    )
 
 
 def use_in(state: State, job: GPUJob) -> tuple[int, bool]:
@@ -310,10 +329,31 @@ def test_the_peak_of_a_running_job_is_the_most_that_was_reported() -> None:
     job = next_run()
     state = state_with(job)
     state.store.pod_event("ADDED", bound_pod())
-    assert state.store.gpunode_changed(report(1000)) == ["team/train-99"]
-    assert state.store.gpunode_changed(report(3000)) == ["team/train-99"]
-    state.store.gpunode_changed(report(500))
+    for used in (1000, 3000, 500):
+        state.store.gpunode_changed(report(used))
     assert use_in(state, job) == (3000, False)
+
+
+def test_a_started_process_continues_from_the_peak_that_the_agent_has_seen() -> None:
+    job = next_run()
+    state = state_with(job)
+    state.store.pod_event("ADDED", bound_pod())
+    state.store.gpunode_changed(report(500, peak_mib=3000))
+    assert use_in(state, job) == (3000, False)
+    state.store.gpunode_changed(report(500, peak_mib=3900))
+    assert use_in(state, job) == (3900, True)
+
+
+def test_the_record_of_a_running_job_that_is_deleted_has_its_last_figures() -> None:
+    job = next_run()
+    job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, phase="Running", start_time=at(0)))
+    state, seen = state_with(job), list[GPUJob]()
+    state.store.follow(Follower(seen))
+    state.store.pod_event("ADDED", bound_pod())
+    state.store.gpunode_changed(report(500, peak_mib=3000, seconds=100, mean=0.25))
+    state.store.job_deleted("team/train-99", uid=job.metadata.uid)
+    record = record_of(seen[0])
+    assert (record.peak_mib, record.mean_utilization) == (3000, 0.25)
 
 
 def test_a_report_that_came_before_its_pod_counts() -> None:
@@ -334,7 +374,7 @@ def test_a_worker_that_comes_up_to_its_promise_was_limited() -> None:
     assert use_in(state, job) == (950, True)
 
 
-def test_small_changes_of_the_peak_are_no_news_but_kept() -> None:
+def test_a_higher_peak_is_no_news_but_kept() -> None:
     job = next_run()
     state = state_with(job)
     state.store.pod_event("ADDED", bound_pod())
@@ -346,8 +386,8 @@ def test_small_changes_of_the_peak_are_no_news_but_kept() -> None:
         metadata=msgspec.structs.replace(job.metadata, resource_version="901"),
     )
     state.store.job_changed(told)
-    assert state.store.gpunode_changed(report(1010)) == []
-    assert use_in(state, told) == (1010, False)
+    assert state.store.gpunode_changed(report(2010)) == []
+    assert use_in(state, told) == (2010, False)
 
 
 def test_the_status_says_what_the_promise_rests_on() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Measured
-from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpunode import GPUNode, TenantTotal
 from dovetail.engine.model.claims import Claim
 from dovetail_operator.learning.utilization import Utilization
 from tests.clock import Clock
@@ -31,6 +31,31 @@ def test_each_report_counts_until_the_next_one(clock: Clock) -> None:
     assert measured.measure(JOB, running=False) == Measured(mean_utilization=0.55, device_seconds=100)
     clock.now += 60
     assert measured.measure(JOB, running=False) == Measured(mean_utilization=0.55, device_seconds=100)
+
+
+def with_total(report: GPUNode, *, mean: float, seconds: float, uid: str = "pod") -> GPUNode:
+    (device,) = report.status.devices
+    total = TenantTotal(uid=uid, mean_utilization=mean, seconds=seconds)
+    device = msgspec.structs.replace(device, totals=[total])
+    return msgspec.structs.replace(report, status=msgspec.structs.replace(report.status, devices=[device]))
+
+
+def test_a_started_process_continues_from_what_the_agent_has_seen(clock: Clock) -> None:
+    measured = Utilization(clock=clock)
+    measured.reported(with_total(report(1.0), mean=0.5, seconds=90), claims=[CLAIM], jobs={"pod": JOB})
+    clock.now += 10
+    assert measured.measure(JOB, running=True) == Measured(mean_utilization=0.55, device_seconds=100)
+    measured.reported(with_total(report(1.0), mean=0.55, seconds=100), claims=[CLAIM], jobs={"pod": JOB})
+    assert measured.measure(JOB, running=True) == Measured(mean_utilization=0.55, device_seconds=100)
+
+
+def test_an_agent_that_knows_less_than_this_process_or_speaks_of_another_pod_changes_nothing(clock: Clock) -> None:
+    measured = Utilization(clock=clock)
+    measured.reported(report(1.0), claims=[CLAIM], jobs={"pod": JOB})
+    clock.now += 10
+    measured.reported(with_total(report(1.0), mean=0, seconds=5), claims=[CLAIM], jobs={"pod": JOB})
+    measured.reported(with_total(report(1.0), mean=0, seconds=99, uid="other"), claims=[CLAIM], jobs={"pod": JOB})
+    assert measured.measure(JOB, running=True) == Measured(mean_utilization=1.0, device_seconds=10)
 
 
 def test_what_the_status_tells_is_gone_on_from(clock: Clock) -> None:

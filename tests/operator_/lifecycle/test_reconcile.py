@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
@@ -16,7 +17,7 @@ from dovetail.formats.durations import moment
 from dovetail.jobs.obstacle import Obstacle
 from dovetail_operator.job.actions import CreateJob, DeleteGPUJob, DeleteJob, PatchJob
 from dovetail_operator.job.observation import Observed
-from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
+from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.manifests.batch_job import build_job
 from tests.operator_.builders import (
     LET_GO,
@@ -394,30 +395,13 @@ def test_whatever_waits_says_why(case: Case) -> None:
 # --- times -----------------------------------------------------------------------------------------------------------
 
 
-def running(seconds: float, **more: Any) -> Outcome:
-    return reconcile(with_child(make_pod(started=-seconds), **more)())
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown", "next_in"),
-    [(0, "0s", 10), (9, "0s", 1), (10, "10s", 10), (105, "100s", 5), (110, "110s", 11), (3600, "54m", None)],
-)
-def test_elapsed_is_renewed_by_tens_of_seconds_then_by_tenths(
-    seconds: float, shown: str, next_in: float | None
-) -> None:
-    outcome = running(seconds)
-    assert outcome.status.elapsed == shown
-    assert outcome.wake_at is not None
-    wait = (outcome.wake_at - NOW).total_seconds()
-    assert 0 < wait <= max(10, seconds / 10)
-    if next_in is not None:
-        assert wait == next_in
-
-
-def test_with_many_jobs_running_each_is_renewed_less_often() -> None:
-    outcome = reconcile(replace(with_child(make_pod(started=-105))(), refresh_seconds=500.0))
-    assert outcome.status.elapsed == "100s"
-    assert outcome.wake_at == NOW + timedelta(seconds=495)
+@pytest.mark.parametrize("seconds", [0, 9, 3600])
+def test_nothing_of_a_running_job_at_rest_follows_the_clock(seconds: float) -> None:
+    seen = with_child(make_pod(started=-seconds))()
+    first = reconcile(seen)
+    assert (first.status.phase, first.status.elapsed, first.wake_at) == ("Running", "", None)
+    later = replace(seen, job=structs.replace(seen.job, status=first.status), now=NOW + timedelta(days=1))
+    assert reconcile(later) == first
 
 
 def test_a_job_that_ran_has_an_exact_elapsed_at_its_end() -> None:
@@ -443,9 +427,12 @@ def test_a_fresh_run_begins_anew() -> None:
 
 
 def test_a_suspended_job_keeps_its_time() -> None:
-    before = {"phase": "Running", "startTime": at(-90), "elapsed": "80s"}
-    status = reconcile(with_child(spec={"suspend": True}, child={"suspend": True}, status=before)()).status
-    assert (status.start_time, status.elapsed) == (at(-90), "80s")
+    before = {"phase": "Running", "startTime": at(-90)}
+    seen = with_child(spec={"suspend": True}, child={"suspend": True}, status=before)()
+    status = reconcile(seen).status
+    assert (status.start_time, status.elapsed) == (at(-90), "90s")
+    later = replace(seen, job=structs.replace(seen.job, status=status), now=NOW + timedelta(minutes=1))
+    assert reconcile(later).status.elapsed == "90s"
 
 
 def test_a_kept_job_is_looked_at_again_when_its_time_is_over() -> None:

@@ -227,27 +227,54 @@ def test_a_job_with_an_obstacle_that_ends_is_looked_at_then() -> None:
 # --- times ---------------------------------------------------------------------------------------------------------
 
 
+COMPLETE = {"completionTime": at(-1), "conditions": [condition("Complete")]}
+
+
 @pytest.mark.parametrize(
-    ("phase", "elapsed", "written"),
+    ("phase", "child", "written"),
     [
-        pytest.param("Running", "10m", "before", id="nothing else is written"),
-        pytest.param("Running", "9m", "seen", id="the run time is written"),
-        pytest.param("Starting", "10m", "seen", id="the phase is written"),
+        pytest.param("Running", {}, "before", id="it goes on"),
+        pytest.param("Starting", {}, "before", id="it begins"),
+        pytest.param("Running", COMPLETE, "seen", id="it ends"),
     ],
 )
-def test_a_measured_figure_is_written_with_something_else(phase: str, elapsed: str, written: str) -> None:
+def test_the_figures_of_a_run_are_written_at_its_end(phase: str, child: dict[str, Any], written: str) -> None:
     figures = {
         "before": Measured(mean_utilization=0.1, device_seconds=1),
         "seen": Measured(mean_utilization=0.9, device_seconds=9),
     }
-    job = make_job(status={"phase": phase, "startTime": at(-600), "elapsed": elapsed})
-    job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, measured=figures["before"]))
-    seen = see(job, make_pod(started=-600), child=make_child(job))
-    now = reconcile(seen).status.elapsed
-    same = msgspec.structs.replace(job.status, elapsed=now if elapsed == "10m" else elapsed)
-    job = msgspec.structs.replace(job, status=same)
-    outcome = reconcile(replace(seen, job=job, measured=figures["seen"]))
-    assert outcome.status.measured == figures[written]
+    peaks = {"before": MemoryUse(strategy="Dynamic", basis="b", peak_mib=1)}
+    peaks["seen"] = msgspec.structs.replace(peaks["before"], peak_mib=9)
+    job = make_job(status={"phase": phase, "startTime": at(-600)})
+    status = msgspec.structs.replace(job.status, measured=figures["before"], memory=peaks["before"])
+    job = msgspec.structs.replace(job, status=status)
+    seen = see(job, make_pod(started=-600), child=make_child(job, status=child))
+    outcome = reconcile(replace(seen, measured=figures["seen"], memory=peaks["seen"]))
+    assert (outcome.status.measured, outcome.status.memory) == (figures[written], peaks[written])
+
+
+@pytest.mark.parametrize(
+    ("before", "seen", "written"),
+    [
+        pytest.param(None, {"peak_mib": 5}, None, id="a first peak"),
+        pytest.param(None, {"peak_mib": 5, "limited": True}, (5, True), id="a first peak that is the promise"),
+        pytest.param(None, {"strategy": "Dynamic", "peak_mib": 5}, (0, False), id="a basis that was learned"),
+        pytest.param((3, False), {"peak_mib": 5}, (3, False), id="a higher peak"),
+        pytest.param((3, False), {"peak_mib": 5, "limited": True}, (5, True), id="the promise is reached"),
+        pytest.param((5, True), {"peak_mib": 9, "limited": True}, (5, True), id="it was reached before"),
+    ],
+)
+def test_of_a_running_job_only_a_reached_promise_is_written(
+    before: tuple[int, bool] | None, seen: dict[str, Any], written: tuple[int, bool] | None
+) -> None:
+    use = MemoryUse(**{"strategy": "Conservative", "basis": "b"} | seen)
+    job = make_job(status={"phase": "Running", "startTime": at(-600)})
+    if before is not None:
+        had = msgspec.structs.replace(use, peak_mib=before[0], limited=before[1])
+        job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, memory=had))
+    outcome = reconcile(replace(see(job, make_pod(started=-600), child=make_child(job)), memory=use))
+    memory = outcome.status.memory
+    assert (None if memory is None else (memory.peak_mib, memory.limited)) == written
 
 
 @pytest.mark.parametrize(

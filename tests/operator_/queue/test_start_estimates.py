@@ -163,14 +163,14 @@ def test_estimates_wait_while_many_jobs_end_for_another_one_or_many_workers_star
         if rush == "preemptions":
             rig.state.decisions.set_notices({f"uid-{at}": notice for at in range(64)})
         else:
-            rig.state.decisions.set_at_work(jobs=1, starting=64, ended=0, now=NOW)
+            rig.state.decisions.set_at_work(starting=64, ended=0, now=NOW)
         rig.estimates.request()
         await asyncio.sleep(59)
         assert rig.surveys == []
         await asyncio.sleep(2)
         assert len(rig.surveys) == 1
         rig.state.decisions.set_notices({f"uid-{at}": notice for at in range(63)})
-        rig.state.decisions.set_at_work(jobs=1, starting=63, ended=0, now=NOW + timedelta(minutes=1))
+        rig.state.decisions.set_at_work(starting=63, ended=0, now=NOW + timedelta(minutes=1))
         await rig.estimate()
         assert len(rig.surveys) == 2
 

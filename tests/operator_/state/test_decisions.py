@@ -46,17 +46,11 @@ def test_a_cycle_replaces_the_notices_and_overtaken_plans_of_the_one_before(tabl
     assert table.notices == {}
 
 
-def test_the_table_begins_with_no_running_job_and_counts_those_of_the_latest_cycle(table: Decisions) -> None:
-    assert table.running_jobs == 0
-    table.set_at_work(jobs=3, starting=7, ended=0, now=NOW)
-    assert table.running_jobs == 3
-
-
 @pytest.mark.parametrize("of", ["starting", "ended"])
 def test_a_rush_of_64_lasts_fifteen_seconds_longer_than_what_it_consists_of(table: Decisions, of: str) -> None:
     def cycle(count: int, *, seconds: float = 0.0) -> bool:
         counts = {"starting": 0, "ended": 0, of: count}
-        table.set_at_work(jobs=3, **counts, now=NOW + timedelta(seconds=seconds))
+        table.set_at_work(**counts, now=NOW + timedelta(seconds=seconds))
         return table.is_rush
 
     assert not cycle(63)
@@ -68,7 +62,7 @@ def test_a_rush_of_64_lasts_fifteen_seconds_longer_than_what_it_consists_of(tabl
 
 def test_what_lasts_longer_than_five_minutes_is_no_rush_until_it_ends_and_begins_anew(table: Decisions) -> None:
     def cycle(minutes: float, *, starting: int) -> bool:
-        table.set_at_work(jobs=3, starting=starting, ended=0, now=NOW + timedelta(minutes=minutes))
+        table.set_at_work(starting=starting, ended=0, now=NOW + timedelta(minutes=minutes))
         return table.is_rush
 
     assert all(cycle(minutes / 10, starting=500) for minutes in range(50))
@@ -88,10 +82,10 @@ def test_64_jobs_that_are_to_end_are_a_rush_at_once_and_for_fifteen_seconds_afte
     assert not table.is_rush
     table.set_notices({f"uid-{at}": NOTICE for at in range(64)})
     assert table.is_rush
-    table.set_at_work(jobs=3, starting=0, ended=0, now=NOW)
+    table.set_at_work(starting=0, ended=0, now=NOW)
     table.set_notices({})
     assert table.is_rush
-    table.set_at_work(jobs=3, starting=0, ended=0, now=NOW + timedelta(seconds=15))
+    table.set_at_work(starting=0, ended=0, now=NOW + timedelta(seconds=15))
     assert not table.is_rush
 
 

@@ -312,10 +312,19 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
     devices: Annotated[list[AssignedDevice], Meta(description="The devices that the workers hold or held.")] = []
     memory: Annotated[
         MemoryUse | None,
-        Meta(description="Measured and learned memory; unset if nothing was measured and nothing can be learned."),
+        Meta(
+            description="Measured and learned memory; unset if nothing was measured and nothing can be learned. The "
+            "peak of a running job is in the totals of the GPUNodes, unless it used its whole promise."
+        ),
     ] = None
     preemption: Annotated[Preemption | None, Meta(description="Its preemptions; unset without any.")] = None
-    measured: Annotated[Measured | None, Meta(description="Measurements of its devices; unset without any.")] = None
+    measured: Annotated[
+        Measured | None,
+        Meta(
+            description="Measurements of its devices over its ended runs; unset without any. Those of a running one "
+            "are in the totals of the GPUNodes."
+        ),
+    ] = None
     device: Annotated[
         DeviceKind | None,
         Meta(description="What it runs on: cuda, or cpu if it requests no GPU or falls back; unset while it waits."),
@@ -357,8 +366,8 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
     elapsed: Annotated[
         str,
         Meta(
-            description="Run time so far, such as 3m20s; updated about every tenth of itself while the job runs, "
-            "exact after its end."
+            description="Run time of its latest run, such as 3m20s, once that has ended; of a running job it follows "
+            "from startTime."
         ),
     ] = ""
     conditions: Annotated[

@@ -106,7 +106,8 @@ COLUMNS: Final = [
     ("GPUs", "integer", ".status.gpus", "Number of devices that all workers ask for."),
     ("Nodes", "string", ".status.nodeList", "The nodes that the workers run on."),
     ("Priority", "integer", ".spec.priority", "0-255, higher first."),
-    ("Elapsed", "string", ".status.elapsed", "Run time so far."),
+    ("Started", "date", ".status.startTime", "Time since its latest run began."),
+    ("Elapsed", "string", ".status.elapsed", "Run time of its latest run, once that has ended."),
     ("Age", "date", ".metadata.creationTimestamp", "Time since the job was submitted."),
 ]
 WIDE_COLUMNS: Final = [
