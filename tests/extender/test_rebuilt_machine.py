@@ -225,8 +225,9 @@ class ExtenderMachine(RuleBasedStateMachine):
         plurals = sorted(self.objects)
         first = self.count % len(plurals)
         for plural in (*plurals[first:], *plurals[:first]):
-            for seen in self.objects[plural].values():
-                feed(fresh, plural, seen)
+            reflector = reflectors(fresh)[plural]
+            reflector._take([msgspec.convert(seen, reflector._as_type) for seen in self.objects[plural].values()])
+            assert not reflector.unreadable, reflector.unreadable
         return fresh
 
     @invariant()

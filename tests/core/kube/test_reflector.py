@@ -113,6 +113,34 @@ async def test_a_paged_list_is_reported_as_additions_and_then_synced(api: Api, c
         assert recorder.reflector.resource_version == "5"
 
 
+async def test_a_page_is_passed_on_before_its_objects_and_only_with_its_news(api: Api, client: Client) -> None:
+    api.answer(LIST, listing(A1, B2, version=5), listing(A3, B2, version=6))
+    api.answer(WATCH, refusal(410))
+    pages: list[tuple[list[str], int]] = []
+    recorder = Recorder(client)
+    recorder.reflector._on_page = lambda page: pages.append(
+        ([found.metadata.resource_version for found in page], len(recorder.changes))
+    )
+    async with running(recorder.reflector.run()):
+        await recorder.until(3)
+    assert pages == [(["1", "2"], 0), (["3"], 2)]
+
+
+async def test_a_page_that_cannot_be_handled_at_once_is_handled_one_by_one(
+    api: Api, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.answer(LIST, listing(A1, B2, version=5))
+    recorder = Recorder(client)
+
+    def fail(_page: object) -> None:
+        raise ValueError("not all at once")
+
+    recorder.reflector._on_page = fail
+    async with running(recorder.reflector.run()):
+        assert await recorder.until(2) == [("ADDED", "a", "1"), ("ADDED", "b", "2")]
+    assert "configmaps: a page is handled one by one: not all at once" in caplog.text
+
+
 async def test_the_watch_begins_where_the_list_ended(api: Api, client: Client) -> None:
     api.answer(LIST, listing(version=5))
     api.answer(WATCH, Stream(chunks=[line("ADDED", A1), line("MODIFIED", A3), line("DELETED", A3)]))

@@ -145,8 +145,12 @@ class Ledger:
             self._recount(node)
 
     def commit_all(self, claims: Iterable[Claim]) -> None:
-        """Promise all `claims`, as `commit` does, and recompute each of their nodes once."""
-        for node in dict.fromkeys(node for claim in claims for node in self._claims.put(Entry(claim))):
+        """Promise all `claims`, as `commit` does, and recompute each of their nodes once.
+
+        If `claims` fails half way, nothing is promised.
+        """
+        known = list(claims)
+        for node in dict.fromkeys(node for claim in known for node in self._claims.put(Entry(claim))):
             self._recount(node)
 
     def release(self, key: str) -> Claim | None:
