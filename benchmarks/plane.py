@@ -1,7 +1,8 @@
 """A control plane for measurements: real etcd, kube-apiserver, kube-scheduler and extender, and bulk objects.
 
-Nodes are objects only. Programs that would keep updating them (kwok, kube-controller-manager) are stopped by a signal
-during a measurement, so that two cores do only the measured work; the ratios are then those of the pair alone.
+Nodes are objects only. Programs that would keep updating them or that follow pods too (kwok, kube-controller-manager,
+the cluster's own scheduler) are stopped by a signal during a measurement, so that two cores do only the measured work;
+the ratios are then those of the pair alone.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from dovetail_sandbox.programs import locate
 
 AT_ONCE = 64
 QPS = 5000  # the client limit of every kube-scheduler that is compared
-PAUSED = ("kwok-controller", "kube-controller-manager")
+PAUSED = ("kwok-controller", "kube-controller-manager", "default-scheduler")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ def plane() -> Iterator[Cluster]:
                 "users.required=false",
                 "policies.enabled=false",
             ],
-            without=["agent", "operator"],
+            without=["agent", "operator", "gateway"],
         )
         try:
             asyncio.run(_until_pods_can_be_made(up))

@@ -5,14 +5,18 @@ and turns within one run leave only the difference between the checkouts.
 """
 
 import asyncio
+import json
 import os
 import re
+import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -81,6 +85,39 @@ def measured(made: Cluster) -> Iterator[Used]:
     used.writes = {name: count - writes.get(name, 0) for name, count in _writes(made).items()}
     used.writes = {name: count for name, count in sorted(used.writes.items()) if count}
     used.runs = {name: count - runs[name] for name, count in _runs(made).items()}
+
+
+def of_processes(words: Sequence[str], *, other: Path | None, rounds: int) -> dict[str, Any]:
+    """Run a script that prints numbers as JSON in a process of its own, with the packages of each checkout in turns.
+
+    The first round counts too: each process starts cold. Returns the turns and their medians, and by number the median
+    ratio of this checkout to the other one.
+    """
+    checkouts = ({} if other is None else {"other": other.resolve()}) | {"this": HERE}
+    found: dict[str, list[Any]] = {name: [] for name in checkouts}
+    for _ in range(rounds):
+        for name, checkout in checkouts.items():
+            path = os.pathsep.join(str(checkout / root) for root in ROOTS)
+            env = {**os.environ, "PYTHONPATH": path}
+            done = subprocess.run([sys.executable, *words], env=env, check=True, capture_output=True, text=True)
+            found[name].append(json.loads(done.stdout.splitlines()[-1]))
+    result: dict[str, Any] = {"turns": found}
+    result["medians"] = {
+        name: {key: statistics.median(each[key] for each in taken) for key in taken[0]} for name, taken in found.items()
+    }
+    if "other" in found:
+        pairs = list(zip(found["this"], found["other"], strict=True))
+        result["this_to_other"] = {
+            key: round(statistics.median(ours[key] / theirs[key] for ours, theirs in pairs), 3) for key in pairs[0][0]
+        }
+    return result
+
+
+def report(found: dict[str, Any], *, path: Path) -> None:
+    """Write the results to a file, and all but the single turns to the terminal."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=2) + "\n")
+    print(json.dumps({name: each for name, each in found.items() if name != "turns"}, indent=2))
 
 
 async def until_calm(made: Cluster, *, seconds: float = 5.0, at_most: float = 20.0) -> None:
