@@ -73,9 +73,12 @@ class Ledger:
         self._partitions = Partitions()
         # None: plans are judged by best fit.
         self.prices: Prices | None = None
-        self._table = NodeTable(limits=self.limits, smoothing_seconds=smoothing_seconds)
-        self._log = ChangeLog(length=log_length)
+        # `_table` and `_log` are these, without stale rows.
+        self._rows = NodeTable(limits=self.limits, smoothing_seconds=smoothing_seconds)
+        self._touched = ChangeLog(length=log_length)
         self._claims = ClaimTable()
+        # Nodes whose promises are computed before the next reading.
+        self._stale: dict[str, None] = {}
         # Each shape of pod asks for the rows that have changed, which are mostly the same few.
         self._rows_read: dict[int, tuple[Table, int, NodeRow]] = {}
 
@@ -83,7 +86,7 @@ class Ledger:
 
     def set_node(self, facts: NodeFacts) -> None:
         """Apply what the Node object says."""
-        self._table.set_node(facts)
+        self._rows.set_node(facts)
         self._recount(facts.name)
 
     def drop_node(self, name: str) -> None:
@@ -109,9 +112,9 @@ class Ledger:
         """
         known = tuple(devices)
         gpus = tuple(filter(is_gpu, known))
-        if len(gpus) < len(known) or self._table.instances(name):
-            self._table.set_instances(name, instances=tuple(device for device in known if device.mig))
-        self._table.set_devices(name, devices=gpus, cpu_load=cpu_load, now=now, note=note)
+        if len(gpus) < len(known) or self._rows.instances(name):
+            self._rows.set_instances(name, instances=tuple(device for device in known if device.mig))
+        self._rows.set_devices(name, devices=gpus, cpu_load=cpu_load, now=now, note=note)
         self._recount(name)
 
     def distrust(self, name: str, *, note: str) -> None:
@@ -145,13 +148,12 @@ class Ledger:
             self._recount(node)
 
     def commit_all(self, claims: Iterable[Claim]) -> None:
-        """Promise all `claims`, as `commit` does, and recompute each of their nodes once.
+        """Promise all `claims`, as `commit` does, and recompute each of their nodes once, before the next reading.
 
-        If `claims` fails half way, nothing is promised.
+        So the pages of a long list compute each node once too. If `claims` fails half way, nothing is promised.
         """
         known = list(claims)
-        for node in dict.fromkeys(node for claim in known for node in self._claims.put(Entry(claim))):
-            self._recount(node)
+        self._stale |= dict.fromkeys(node for claim in known for node in self._claims.put(Entry(claim)))
 
     def release(self, key: str) -> Claim | None:
         """Remove the claim `key` and return it; None when there is none."""
@@ -413,7 +415,7 @@ class Ledger:
         """
         other = Ledger(limits=self.limits)
         other.prices = None if self.prices is None else self.prices.of_copy(original=self)
-        other._table = self._table.copy()
+        other._rows = self._table.copy()
         if with_claims:
             other._claims = self._claims.copy()
         else:
@@ -455,14 +457,31 @@ class Ledger:
             del self._rows_read[next(iter(self._rows_read))]
         return known[2]
 
+    @property
+    def _table(self) -> NodeTable:
+        if self._stale:
+            self._settle()
+        return self._rows
+
+    @property
+    def _log(self) -> ChangeLog:
+        if self._stale:
+            self._settle()
+        return self._touched
+
+    def _settle(self) -> None:
+        stale, self._stale = self._stale, {}
+        for name in stale:
+            self._recount(name)
+
     def _recount(self, name: str) -> None:
-        row = self._table.row(name)
+        row = self._rows.row(name)
         if row is None:
             return
         for column, value in self._promises(name, row=row).items():
-            self._table.columns[column][row] = value
-        self._log.touch(row)
+            self._rows.columns[column][row] = value
+        self._touched.touch(row)
 
     def _promises(self, name: str, *, row: int, without: str = "") -> dict[str, list[int] | list[float] | Floats | int]:
         entries = self._claims.on(name, without=without)
-        return promises(entries, table=self._table, row=row, limits=self.limits, profile=self.profile)
+        return promises(entries, table=self._rows, row=row, limits=self.limits, profile=self.profile)
