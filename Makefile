@@ -84,7 +84,7 @@ bench-queue: $(STAMP) ## The queue: 15,000 jobs, 4,000 jobs to running, gangs, p
 	  echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; \
 	done
 
-bench-hotpath: $(STAMP) ## Every target of the hot path in some 10 minutes: make bench-hotpath OTHER=checkout; table, and JSON in out/
+bench-hotpath: $(STAMP) ## The targets of cost in at most 15 minutes: make bench-hotpath OTHER=checkout; table, JSON in out/, exit 1 if one is missed
 	@mkdir -p out
 	$(BIN)/python benchmarks/hotpath.py $(if $(OTHER),--other $(OTHER))
 

@@ -48,7 +48,10 @@ def main() -> None:
     options.add_argument("--json", type=Path, default=Path("out/queue_admission.json"), help="where it is written too")
     args = options.parse_args()
     nodes = "- {name: none, count: 1}\n"
-    with queue_plane.sandbox(nodes=nodes, without=["agent"]) as made, queue_plane.paused(made, *plane.PAUSED):
+    with (
+        queue_plane.sandbox(nodes=nodes, without=["agent", "gateway"]) as made,
+        queue_plane.paused(made, *plane.PAUSED),
+    ):
         found = asyncio.run(measure(made, args))
     queue_plane.report(found, path=args.json)
 

@@ -5,7 +5,7 @@ is deleted with plain requests. Batches without our policies, with those of this
 follow each other in a new order each round. What the policies cost is the difference within a round.
 
 Fixed before a change is measured: 12 rounds of 50 pods in each state, so 600 pods of each. A round is rejected if
-kube-apiserver was started again in it, and for no other reason; with fewer than 10 rounds left, nothing is reported.
+kube-apiserver was started again in it, and for no other reason; with fewer than 10 rounds left it fails.
 
     python benchmarks/stranger_pods.py [--rounds 12] [--pods 50] [--other CHECKOUT] [--json FILE]
 """
@@ -104,7 +104,7 @@ async def measure(made: Cluster, *, states: dict[str, Path | None], rounds: int,
 def costs(taken: Sequence[dict[str, float]]) -> dict[str, Any]:
     """The mean cost of each state's policies for a pod in ms, with its 95 % interval, and that of a pod without any."""
     if len(taken) < FEWEST_ROUNDS:
-        return {}
+        raise SystemExit(f"only {len(taken)} rounds count, and {FEWEST_ROUNDS} are needed")
     found: dict[str, Any] = {WITHOUT: round(statistics.mean(each[WITHOUT] for each in taken), 3)}
     for name in taken[0].keys() - {WITHOUT}:
         differences = [each[name] - each[WITHOUT] for each in taken]

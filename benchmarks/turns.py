@@ -60,12 +60,14 @@ class Used:
     cpu_seconds  CPU seconds by program
     writes       requests that write, by verb and resource
     runs         the operator's reconciles and scheduling cycles
+    restarted    programs that ended and were started again: what they took is not known, so the period does not count
     """
 
     seconds: float = 0.0
     cpu_seconds: dict[str, float] = field(default_factory=dict)
     writes: dict[str, int] = field(default_factory=dict)
     runs: dict[str, float] = field(default_factory=dict)
+    restarted: list[str] = field(default_factory=list)
 
     def per(self, count: int, *, idle: Mapping[str, float]) -> dict[str, float]:
         """Milliseconds of CPU for each of `count`, without what the programs take when `idle`, in shares of a core."""
@@ -79,11 +81,13 @@ class Used:
 def measured(made: Cluster) -> Iterator[Used]:
     """Measure what the programs of the sandbox take while the context is open."""
     used, began, before, writes, runs = Used(), time.monotonic(), _cpu_seconds(made), _writes(made), _runs(made)
+    pids = _pids(made)
     yield used
     used.seconds = time.monotonic() - began
     used.cpu_seconds = {name: cpu - before.get(name, 0.0) for name, cpu in _cpu_seconds(made).items()}
     used.writes = {name: count - writes.get(name, 0) for name, count in _writes(made).items()}
     used.writes = {name: count for name, count in sorted(used.writes.items()) if count}
+    used.restarted = sorted(name for name, pid in _pids(made).items() if pids.get(name, pid) != pid)
     used.runs = {name: count - runs[name] for name, count in _runs(made).items()}
 
 
@@ -138,6 +142,10 @@ async def idle(made: Cluster, *, seconds: float) -> dict[str, float]:
     with measured(made) as used:
         await asyncio.sleep(seconds)
     return {name: cpu / used.seconds for name, cpu in used.cpu_seconds.items()}
+
+
+def _pids(made: Cluster) -> dict[str, int]:
+    return {name: each.process.pid for name, each in made.observed().items() if each.process is not None}
 
 
 def _cpu_seconds(made: Cluster) -> dict[str, float]:

@@ -42,13 +42,24 @@ def test_rows_are_read_from_the_results_of_the_benchmarks(hotpath: dict[str, Any
             {"pods_per_second": {"kube-scheduler alone": [100.0], "with the extender": [91.0]}},
             {"pods_per_second": {"kube-scheduler alone": [40.0], "with the extender": [36.0]}},
         ],
+        "rest": {"medians": {"this": {"writes": 0, "ms_per_second_of_a_job": 0.07}}},
+        "strangers": {"costs": {"without": 2.5, "this": {"ms": 0.31, "from": 0.2, "to": 0.42}}},
         "job": {
             "medians": {
                 "ratios": {"this_to_bare": 1.48},
-                "cpu_ms": {"this": {"operator": 10.0, "extender": 4.0, "kube-apiserver": 50.0}},
-                "reasons_cpu_ms": {"this": {"all": 17.0}},
+                "writes": {
+                    "this": {
+                        "POST gpujobs 201": 1.0,
+                        "PUT gpujobs/status 200": 2.0,
+                        "POST events 201": 3.2,
+                        "PUT leases 200": 9.0,
+                        "PATCH gpunodes/status 200": 0.3,
+                    }
+                },
             }
         },
+        "restart": {"this_to_other": {"200x100": 0.19, "5000x10": 0.6}},
+        "cycle": {"this_to_other": {"first": 0.3, "nothing changed": 0.04}},
         "gang": {"medians": {"ratios": {"this_to_bare": 1.2}}},
         "admissions": {"admissions": {"admissions_per_second": 46.0}},
     }
@@ -57,12 +68,33 @@ def test_rows_are_read_from_the_results_of_the_benchmarks(hotpath: dict[str, Any
         for part in hotpath["PARTS"]
         for target in part.targets
     ]
-    found = {row["what"].split(",")[0]: row["verdict"] for row in rows if not row["needs_other"]}
-    assert [row["verdict"] for row in rows if row["needs_other"]] == ["not measured", "not measured"]
-    assert found["gang of 512 against the same pinned Job"] == "met"
-    assert found["CPU of all programs until a waiting job has its reason"] == "missed"
-    assert {row["value"] for row in rows} >= {0.8, 3.0, 0.7, 1.9, 91.0, 90.0, 1.48, 14.0, 17.0, 1.2, 46.0}
-    assert "| gang of 512 against the same pinned Job | 1.2 | 1.25  | met |" in hotpath["table"](rows)
+    found = {(row["part"], row["value"]): row["verdict"] for row in rows}
+    assert [row["what"] for row in rows if row["verdict"] == "not measured"] == [
+        "a waiting job's reason, all programs, against the other checkout",
+        "extender CPU for a pod, against the other checkout",
+    ]
+    assert (found["rest", 0], found["rest", 0.07]) == ("met", "missed")
+    assert (found["job", 3.0], found["job", 3.2], found["job", 1.48]) == ("met", "missed", "missed")
+    assert (found["restart", 0.19], found["restart", 0.6]) == ("met", "missed")
+    assert (found["cycle", 0.3], found["cycle", 0.04]) == ("met", "met")
+    table = hotpath["table"](rows)
+    assert "| gang of 512 against the same pinned Job | 1.2 | 1.25  | met |" in table
+    assert "| 0.31 ms (0.2 to 0.42; a pod without them: 2.5 ms) | 0.4 ms | met |" in table
+    assert "| 3 (1 POST gpujobs, 2 PUT gpujobs/status) | 9  | met |" in table
+
+
+@pytest.mark.parametrize(("value", "code"), [(4.0, 0), (6.0, 1)])
+def test_a_missed_target_is_an_exit_code(
+    hotpath: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float, code: int
+) -> None:
+    part = hotpath["Part"](
+        name="planning", script="planning.py", arguments=(), limit_seconds=60, targets=targets_of_planning(hotpath)
+    )
+    found = {"rounds": {"by price": [{"all jobs of the cycle, p50": value}]}}
+    monkeypatch.setitem(hotpath["main"].__globals__, "PARTS", (part,))
+    monkeypatch.setitem(hotpath["main"].__globals__, "run", lambda *_, **__: found)
+    monkeypatch.setattr(sys, "argv", ["hotpath.py", "--json", str(tmp_path / "found.json")])
+    assert hotpath["main"]() == code
 
 
 def test_a_benchmark_that_fails_leaves_its_row_and_the_command_says_so(
