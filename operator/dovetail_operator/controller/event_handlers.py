@@ -22,6 +22,7 @@ from dovetail_operator.controller.event_delays import (
     is_passing,
     pod_delay_seconds,
 )
+from dovetail_operator.controller.room_changes import is_same_node, is_sign_of_life
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.pending_writes import PendingWrites
@@ -134,7 +135,7 @@ class Changes:
 
     def pod_event(self, type_: EventType, pod: Pod) -> None:
         """Handle an event of any pod."""
-        pods = self.state.store.pods
+        pods, held = self.state.store.pods, self._held()
         before = pods.known(pod.metadata.uid)
         key = self.state.store.pod_event(type_, pod)
         if key is not None:
@@ -145,7 +146,14 @@ class Changes:
         elif type_ == "ADDED" and not pod.spec.node_name:
             # As it is created. A bound pod is of the first list, and what is stored of the mix has it already.
             self.state.count_created(pod)
+        elif type_ == "MODIFIED" and pod.spec.node_name and self._held() == held:
+            # The status of a plain pod changes all the time.
+            return
         self._scheduling.room_changed()
+
+    def _held(self) -> tuple[int, int]:
+        """Changes with each claim of a pod, and with what counts against quotas."""
+        return self.state.store.view.ledger.changes, self.state.store.quotas.version
 
     def refusal_event(self, type_: EventType, event: Event) -> None:
         """Handle a controller's event that it cannot create a pod."""
@@ -156,10 +164,14 @@ class Changes:
 
     def node_event(self, type_: EventType, node: Node) -> None:
         """Handle an event of a Node."""
+        view = self.state.store.view
+        before = view.nodes.get(node.metadata.name)
         if type_ == "DELETED":
-            self.state.store.view.node_gone(node.metadata.name)
+            view.node_gone(node.metadata.name)
         else:
             self.state.store.node_changed(node)
+            if is_same_node(node, before=before):
+                return
         self._scheduling.room_changed()
 
     def slice_event(self, type_: EventType, found: ResourceSlice) -> None:
@@ -172,13 +184,18 @@ class Changes:
 
     def gpunode_event(self, type_: EventType, gpunode: GPUNode) -> None:
         """Handle an event of a GPUNode."""
+        name, store = gpunode.metadata.name, self.state.store
+        before, ledger = store.gpunode(name), store.view.ledger
         if type_ == "DELETED":
-            self.state.store.gpunode_deleted(gpunode.metadata.name)
-            self._evictions.gone(gpunode.metadata.name)
+            store.gpunode_deleted(name)
+            self._evictions.gone(name)
         else:
             self._evictions.changed(gpunode)
-            for key in self.state.store.gpunode_changed(gpunode):
+            note = ledger.unmeasured_reason(name)
+            for key in store.gpunode_changed(gpunode):
                 self._queue.add_later(key, seconds=BURST_SECONDS)
+            if is_sign_of_life(gpunode, before=before) and ledger.unmeasured_reason(name) == note:
+                return
         self._scheduling.room_changed()
 
     def quota_event(self, type_: EventType, quota: GPUQuota) -> None:

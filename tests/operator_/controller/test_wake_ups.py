@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.api.builtin import Event, ResourceSlice
+from dovetail.api.builtin import Event, NodeSpec, NodeStatus, PodStatus, ResourceSlice
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpunode import GPUNode, TenantTotal, TenantUse
 from dovetail.cluster.dra_drivers import NodeDrivers
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
@@ -217,8 +217,7 @@ CASES = {
         looks=["at leisure"],
     ),
     "a report that changes nothing for a job": Case(
-        event=lambda it: it.gpunode_event("MODIFIED", report()),
-        looks=["at leisure"],
+        event=lambda it: it.gpunode_event("MODIFIED", report())
     ),
     "a report goes": Case(event=lambda it: it.gpunode_event("DELETED", report()), looks=["at leisure"]),
     "the API server refuses an object of the job": Case(
@@ -311,6 +310,90 @@ def test_what_events_bring_is_in_the_view_and_leaves_it(woken: Woken) -> None:
     assert len(view.ledger.devices("n1")) == 0
     changes.node_event("DELETED", make_node("n1"))
     assert not view.nodes
+
+
+def with_device(found: GPUNode, **changed: Any) -> GPUNode:
+    first, *others = found.status.devices
+    devices = [msgspec.structs.replace(first, **changed), *others]
+    return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, devices=devices))
+
+
+@pytest.mark.parametrize(
+    ("changed", "looks"),
+    [
+        pytest.param({}, [], id="a sign of life"),
+        pytest.param({"utilization": 0.7, "used_mib": 9, "temperature_celsius": 70, "power_watts": 300}, [], id="load"),
+        pytest.param({"tenants": [TenantUse(uid="a", used_mib=9)], "totals": [TenantTotal(uid="a")]}, [], id="tenants"),
+        pytest.param({"foreign_mib": 9}, ["at leisure"], id="memory of strangers"),
+        pytest.param({"health": "Unhealthy", "health_reason": "Xid79"}, ["at leisure"], id="health"),
+        pytest.param({"memory_mib": 9}, ["at leisure"], id="memory"),
+        pytest.param({"taint": "Foreign"}, ["at leisure"], id="a taint"),
+    ],
+)
+def test_a_report_asks_for_a_cycle_only_if_it_changes_what_fits(
+    woken: Woken, changed: dict[str, Any], looks: list[str]
+) -> None:
+    changes = make_changes(woken)
+    changes.node_event("ADDED", make_node("n1"))
+    changes.gpunode_event("ADDED", first := report(devices=2))
+    woken.clear()
+    changes.gpunode_event("MODIFIED", later(with_device(first, **changed)))
+    assert woken.looks == looks
+
+
+def test_a_report_of_a_node_whose_measurements_had_grown_old_asks_for_a_cycle(woken: Woken) -> None:
+    changes = make_changes(woken)
+    changes.node_event("ADDED", make_node("n1"))
+    changes.gpunode_event("ADDED", first := report(devices=2))
+    changes.state.store.view.ledger.distrust("n1", note="its last report is too old")
+    woken.clear()
+    changes.gpunode_event("MODIFIED", later(first))
+    changes.gpunode_event("MODIFIED", later(later(first)))
+    assert woken.looks == ["at leisure"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "looks"),
+    [
+        pytest.param({}, [], id="a sign of life"),
+        pytest.param({"spec": NodeSpec(unschedulable=True)}, ["at leisure"], id="a cordon"),
+        pytest.param({"status": NodeStatus(allocatable={"cpu": "1"})}, ["at leisure"], id="its size"),
+    ],
+)
+def test_a_node_asks_for_a_cycle_only_if_it_has_changed(
+    woken: Woken, changed: dict[str, Any], looks: list[str]
+) -> None:
+    changes = make_changes(woken)
+    changes.node_event("ADDED", node := make_node("n1"))
+    woken.clear()
+    changes.node_event("MODIFIED", later(node, **changed))
+    assert woken.looks == looks
+
+
+def test_a_label_of_a_node_asks_for_a_cycle(woken: Woken) -> None:
+    changes = make_changes(woken)
+    changes.node_event("ADDED", node := make_node("n1"))
+    woken.clear()
+    relabelled = msgspec.structs.replace(node.metadata, labels={**node.metadata.labels, "zone": "a"})
+    changes.node_event("MODIFIED", msgspec.structs.replace(node, metadata=relabelled))
+    assert woken.looks == ["at leisure"]
+
+
+def test_the_status_of_a_bound_plain_pod_asks_for_no_cycle_and_its_bind_and_its_end_do(woken: Woken) -> None:
+    changes = make_changes(woken, n1=2)
+    plain = {"name": "plain", "uid": "plain", "resourceVersion": "1", "labels": {}, "ownerReferences": []}
+    waits = make_pod(node="", phase="Pending", meta=plain)
+    bound = make_pod(node="n1", devices=1, meta=plain)
+    for event, pod, looks in (
+        ("ADDED", waits, ["at leisure"]),
+        ("MODIFIED", bound, ["at leisure"]),
+        ("MODIFIED", later(bound), []),
+        ("MODIFIED", later(bound, status=PodStatus(phase="Succeeded")), ["at leisure"]),
+        ("DELETED", bound, ["at leisure"]),
+    ):
+        woken.clear()
+        changes.pod_event(event, pod)
+        assert woken.looks == looks, (event, pod)
 
 
 def test_a_node_is_open_again_once_its_driver_has_been_absent_for_a_while(woken: Woken) -> None:
