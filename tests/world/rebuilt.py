@@ -25,8 +25,9 @@ NOT_FROM_OBJECTS: Final = {
     "Misses._noted": "estimates that were made",
     "Arrivals._latest": "learned from submissions, and kept when jobs are deleted",
     "Expectations._came": "the cycles note submissions",
-    "Utilization._sums": "integrals over reports",
-    "_Sum.last": "integrals over reports",
+    "Utilization._jobs": "integrals over reports",
+    "_Job.holds": "integrals over reports",
+    "_Hold.last": "integrals over reports",
     "Quotas._departed": "what deleted jobs used, until a quota's status has it",
     "Quotas._known_terms": "the terms of the last cycle's jobs: the limits of each start are counted again",
     "Quotas._levels": "of the last computation, at its time",
@@ -40,6 +41,7 @@ NOT_FROM_OBJECTS: Final = {
     "Dependencies._unmade": "computed when asked: every job's obstacle is compared",
     "Dependencies._news": "computed when asked: every job's obstacle is compared",
     "Requests._readings": "computed when asked: every job's request is compared",
+    "Requests._of_specs": "computed when asked: every job's request is compared",
     "Store._followers": "who follows, not what",
 }
 # Tables that are not empty when every object is deleted.
@@ -61,6 +63,8 @@ NOT_EMPTY: Final = {
     "Misses._came": "learned from estimates, and stored in a ConfigMap",
     "Misses._held": "learned from estimates, and stored in a ConfigMap",
     "Arrivals._latest": "learned from submissions, and kept when jobs are deleted",
+    "Requests._of_specs": "of the last specs, whoever had them",
+    "Candidacies._site_of_spec": "of the last specs, whoever had them",
     "Store._followers": "who follows, not what",
     "KindWatches._watches": "who follows, not what",
     "Controller._refusals": "who follows, not what",
@@ -69,7 +73,7 @@ NOT_EMPTY: Final = {
     "DeviceSums._steps": "computed for a number of devices, whatever there is",
 }
 # What an observation has of time and of measurements.
-_OF_TIME: Final = frozenset({"measured", "memory", "refresh_seconds", "now"})
+_OF_TIME: Final = frozenset({"measured", "memory", "now"})
 
 
 def rebuilt(server: ApiServer, *, beside: State) -> State:

@@ -6,18 +6,20 @@ Each cycle needs all jobs that wait or start, and few of thousands have changed 
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.jobs.cpu_fallback import cpu_after_seconds
-from dovetail.queue.inputs.candidates import Rules, candidate_of, eligible_nodes, expected_now
+from dovetail.queue.inputs.candidates import Rules, candidate_of, eligible_nodes, expected_now, site_of_job
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.state.generation_cache import Remembered
 from dovetail_operator.state.state import State
 
 _Sites = dict[str, list[str]]
+# Different specs whose site is kept for other jobs.
+_SPECS: Final = 1024
 
 
 class _Kept(NamedTuple):
@@ -40,6 +42,29 @@ class _Kept(NamedTuple):
 
 class Candidacies(Remembered[_Kept]):
     """Candidates by the job's UID, from one cycle to the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The sites of specs, by their digest and the job's pools; the oldest leave.
+        self._site_of_spec: dict[tuple[bytes, object], str] = {}
+
+    def clear(self) -> None:
+        """Drop all entries: what they were computed from has changed."""
+        super().clear()
+        self._site_of_spec.clear()
+
+    def _site(self, job: GPUJob, *, state: State) -> str | None:
+        """The job's site, computed once for all jobs with this spec; None for a spec that no other job shares."""
+        digest, quotas = state.requests.read(job).digest, state.store.quotas
+        if not digest:
+            return None
+        key = digest, quotas.pools_of(job)
+        site = self._site_of_spec.get(key)
+        if site is None:
+            site = self._site_of_spec[key] = site_of_job(job, quotas=quotas)
+            if len(self._site_of_spec) > _SPECS:
+                del self._site_of_spec[next(iter(self._site_of_spec))]
+        return site
 
     def candidate(
         self,
@@ -64,7 +89,8 @@ class Candidacies(Remembered[_Kept]):
         values = (workers, nodes, pools, rank, state.number_of(job) or 0, state.requests.estimate_of(job))
         known = self.get(uid)
         if known is None or not _is_same(known, job=job, child=child, plan=plan, values=values):
-            made = _made(job, child=child, plan=plan, state=state, workers=workers, nodes=nodes)
+            site = self._site(job, state=state)
+            made = _made(job, child=child, plan=plan, state=state, workers=workers, nodes=nodes, site=site)
         elif known.learned != learned:
             made = expected_now(known.candidate, job=job, expectations=state.store.expectations)
         else:
@@ -121,7 +147,14 @@ def _is_for_itself(job: GPUJob, *, state: State) -> bool:
 
 
 def _made(
-    job: GPUJob, *, child: Job | None, plan: Admitted | None, state: State, workers: int, nodes: tuple[str, ...]
+    job: GPUJob,
+    *,
+    child: Job | None,
+    plan: Admitted | None,
+    state: State,
+    workers: int,
+    nodes: tuple[str, ...],
+    site: str | None,
 ) -> Candidate | None:
     return candidate_of(
         job,
@@ -131,6 +164,7 @@ def _made(
         workers=workers,
         nodes=nodes,
         number=state.number_of(job) or 0,
+        site=site,
         rules=Rules(
             quotas=state.store.quotas,
             run_times=state.run_times,

@@ -1,9 +1,13 @@
 """What each worker requests: from the spec, learned memory and the chosen alternative.
 
-Reading a spec takes longer than a lookup, so each generation of a job is read once. No I/O.
+Reading a spec takes longer than a lookup, so each generation of a job is read once, and equal specs of a namespace are
+read once for all their jobs: after a start, thousands of waiting jobs have a few specs. No I/O.
 """
 
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+import msgspec
 
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob, MemoryUse
@@ -25,12 +29,19 @@ from dovetail.queue.verdicts import Admitted
 from dovetail_operator.state.decisions import Decisions
 from dovetail_operator.state.store import Store
 
+# Different specs whose reading is kept for other jobs.
+_SPECS: Final = 1024
+
 
 class Reading(NamedTuple):
-    """The alternatives of a request, the preferred one first, and what is wrong with the spec."""
+    """The alternatives of a request, the preferred one first, and what is wrong with the spec.
+
+    `digest` is that of the spec (`spec_digest`) where jobs with an equal one share this reading; else empty.
+    """
 
     asks: tuple[Ask, ...] = ()
     obstacle: Obstacle | None = None
+    digest: bytes = b""
 
 
 class Requests:
@@ -50,11 +61,14 @@ class Requests:
         self._levels = levels
         # By UID, with the generation that was read.
         self._readings: dict[str, tuple[int, Reading]] = {}
+        # By namespace and digest of the spec; the oldest leave.
+        self._of_specs: dict[tuple[str, bytes], Reading] = {}
 
     def configure(self, *, rankings: Rankings, levels: tuple[Level, ...]) -> None:
         """Apply other rankings and levels of the network: all requests are read again."""
         self._rankings, self._levels = rankings, levels
         self._readings.clear()
+        self._of_specs.clear()
 
     def ask_of(self, job: GPUJob) -> Ask | None:
         """What each worker requests: a started job's chosen alternative, else the preferred one.
@@ -93,15 +107,28 @@ class Requests:
         failed = reading == Reading() and self._decisions.failures.is_tried(job)
         if generation == job.metadata.generation and not failed:
             return reading
-        refusal = self._store.footprint.refusal_of(job)
-        ranking = self._rankings.of(job.metadata.namespace)
         try:
-            vendors = self._store.view.vendors
-            reading = read_request(job, refusal=refusal, ranking=ranking, vendors=vendors, levels=self._levels)
+            reading = self._reading_of(job)
         except Exception as error:  # noqa: BLE001 - one job must not stop the others
             self._decisions.record_failure(job, error=error)
             reading = Reading()
         self._readings[job.metadata.uid] = (job.metadata.generation, reading)
+        return reading
+
+    def _reading_of(self, job: GPUJob) -> Reading:
+        refusal, vendors = self._store.footprint.refusal_of(job), self._store.view.vendors
+        key = None if refusal is not None else (job.metadata.namespace, spec_digest(job))
+        known = None if key is None else self._of_specs.get(key)
+        if known is not None:
+            return known
+        ranking = self._rankings.of(job.metadata.namespace)
+        reading = read_request(job, refusal=refusal, ranking=ranking, vendors=vendors, levels=self._levels)
+        # What is wrong with a spec is said with the job's name.
+        if key is not None and reading.obstacle is None:
+            reading = reading._replace(digest=key[1])
+            self._of_specs[key] = reading
+            if len(self._of_specs) > _SPECS:
+                del self._of_specs[next(iter(self._of_specs))]
         return reading
 
     def ask_of_pod(self, pod: Pod) -> Ask | None:
@@ -120,6 +147,15 @@ class Requests:
 
     def _largest_promise_mib(self) -> int:
         return int(self._store.view.ledger.largest_mib * FRACTIONS[AGGRESSIVE])
+
+
+def spec_digest(job: GPUJob) -> bytes:
+    """A digest of the spec: jobs with equal digests request the same. The name counts where the spec mentions it.
+
+    A template may keep the pods of its job apart by the job's name.
+    """
+    text, name = msgspec.json.encode(job.spec), job.metadata.name.encode()
+    return blake2b(name + b"/" + text if name in text else text, digest_size=16).digest()
 
 
 def read_request(

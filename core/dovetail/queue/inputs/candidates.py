@@ -48,11 +48,12 @@ def candidate_of(
     nodes: tuple[str, ...] = (),
     number: int,
     rules: Rules,
+    site: str | None = None,
 ) -> Candidate | None:
     """The job as a candidate; None without `ways`, which means that its request is unreadable.
 
     `workers` have no node yet, and a plan that holds has `nodes` for them. `child` is its own batch Job, `admitted` the
-    way in which the queue admitted it.
+    way in which the queue admitted it. `site` is what `site_of_job` returns, if the caller has it.
     """
     ask = chosen_way(ways, child=child, admitted=admitted)
     if ask is None:
@@ -72,7 +73,7 @@ def candidate_of(
         created=job.metadata.creation_timestamp,
         number=number,
         name=key_of(job.metadata),
-        site=site_of(spec_in_pools(written_spec(job), pools=rules.quotas.pools_of(job))),
+        site=site_of_job(job, quotas=rules.quotas) if site is None else site,
         run_seconds=rules.run_times.run_seconds(job),
         limited=is_limited(job),
         limit_seconds=deadline_seconds(job),
@@ -98,6 +99,11 @@ def expected_now(made: Candidate, *, job: GPUJob, expectations: Expectations) ->
 def eligible_nodes(job: GPUJob, *, view: ClusterView, quotas: Quotas) -> list[str]:
     """The nodes that the job's template and its pools allow."""
     return view.eligible_nodes(spec_in_pools(written_spec(job), pools=quotas.pools_of(job)))
+
+
+def site_of_job(job: GPUJob, *, quotas: Quotas) -> str:
+    """The key of the nodes that the job's template and its pools allow; see `site_of`."""
+    return site_of(spec_in_pools(written_spec(job), pools=quotas.pools_of(job)))
 
 
 def site_of(spec: Mapping[str, Any]) -> str:
