@@ -37,7 +37,7 @@ class Target:
     - `unit`: of value and target
     - `read`: the value in the benchmark's result; None if it was not measured
     - `is_floor`: whether the value must be at least the target, not at most
-    - `note`: what the table says beside the value
+    - `note`: what the table adds to the value
     """
 
     what: str
@@ -182,13 +182,13 @@ def _interval(result: Any) -> str:
 
 
 def _counted(result: Any, *, events: bool) -> dict[str, float]:
-    """Writes for a GPUJob by verb and resource, beside those that nodes and programs make by the clock."""
+    """Writes for a GPUJob by verb and resource, without those that nodes and programs make by the clock."""
     found: dict[str, float] = result["medians"]["writes"]["this"]
-    beside = ("leases", "gpunodes")
+    of_nodes = ("leases", "gpunodes")
     return {
         name: count
         for name, count in found.items()
-        if (" events " in name) is events and name.split()[1].split("/")[0] not in beside
+        if (" events " in name) is events and name.split()[1].split("/")[0] not in of_nodes
     }
 
 
@@ -298,7 +298,7 @@ PARTS: Final = (
                 unit="",
                 read=lambda found: found["medians"]["ratios"]["this_to_bare"],
             ),
-            Target(what="writes for one GPUJob beside events", limit=9.0, unit="", read=_writes, note=_named_writes),
+            Target(what="writes for one GPUJob without events", limit=9.0, unit="", read=_writes, note=_named_writes),
             Target(what="events for one GPUJob", limit=2.0, unit="", read=_events),
             _REASON_TO_OTHER,
         ),

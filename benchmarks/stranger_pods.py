@@ -173,7 +173,7 @@ def _pod(name: str) -> dict[str, Any]:
             "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": "8080"},
         },
         "spec": {
-            "schedulerName": "nobody",
+            "schedulerName": "none",
             "automountServiceAccountToken": False,
             "containers": [container | {"name": "app"}, container | {"name": "sidecar"}],
             "volumes": [{"name": "data", "emptyDir": {}}],

@@ -79,7 +79,7 @@ def show(word: str, *, form: str, kubeconfig: str | None, context: str | None, n
 
 
 async def _with_figures(cluster: Cluster, *, job: GPUJob, now: datetime) -> GPUJob:
-    """The job with the figures of its current run, as far as the user may read its pods and their GPUNodes."""
+    """The job with the figures of its current run, if the user may read its pods and nodes."""
     if job.status.phase != "Running":
         return job
     selector = f"{names.LABEL_JOB}={job.metadata.name}"

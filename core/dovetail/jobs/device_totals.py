@@ -1,8 +1,8 @@
 """What was measured of a device while a pod held it, and of a running job through its pods. Pure.
 
 The agents carry each tenant's totals from report to report, so a restart of any program loses nothing. A report counts
-until the next one. The status of a job has the figures of its ended runs; those of the running one are computed here by
-whoever shows them, and the operator writes them when the run ends.
+until the next one. The status of a job has the figures of its ended runs; readers compute those of the running one
+here, and the operator writes them when the run ends.
 """
 
 from collections.abc import Iterable, Mapping

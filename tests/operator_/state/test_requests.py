@@ -9,10 +9,13 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.ranking import Ranking, Rankings
+from dovetail.engine.model.ranking import DEFAULT_RANKINGS, Ranking, Rankings
+from dovetail.engine.model.topology import DEFAULT_LEVELS
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.queue.inputs.ways import CPU
 from dovetail.queue.verdicts import Admitted
+from dovetail_operator.state import requests
+from dovetail_operator.state.requests import read_request
 from dovetail_operator.state.state import State, build_state
 from tests.operator_.builders import NO_ROOM, NOW, at, make_child, make_job, make_state
 
@@ -46,10 +49,11 @@ def test_a_generation_is_read_once_and_the_next_one_anew(state: State) -> None:
 
 def test_a_deleted_job_s_reading_is_forgotten_and_another_s_stays(state: State) -> None:
     job, other = put(state, make_job()), put(state, make_job("y"))
-    first, second = state.requests.read(job), state.requests.read(other)
+    second = state.requests.read(other)
+    state.requests.read(job)
     state.store.job_deleted("team/x", uid="uid-x")
     state.store.job_deleted("team/x", uid="uid-x")
-    assert state.requests.read(job) is not first
+    assert "uid-x" not in state.requests._readings
     assert state.requests.read(other) is second
 
 
@@ -138,3 +142,40 @@ def test_memory_that_was_learned_is_asked_for_only_by_a_job_that_estimates(state
     estimating = put(state, make_job("train-2", meta={"generateName": "train-"}, **shared))
     fixed = put(state, make_job("train-3", meta={"generateName": "train-"}, gpu="0.5"))
     assert (state.requests.estimate_of(estimating), state.requests.estimate_of(fixed)) == (5500, None)
+
+
+def test_equal_specs_of_a_namespace_are_read_once(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[str]()
+
+    def note(job: GPUJob, **more: Any) -> requests.Reading:
+        read.append(f"{job.metadata.namespace}/{job.metadata.name}")
+        return read_request(job, **more)
+
+    monkeypatch.setattr(requests, "read_request", note)
+    for number in range(3):
+        put(state, make_job(f"same-{number}", gpu="0.5"))
+    put(state, make_job("other", gpu="0.25"))
+    put(state, make_job("there", gpu="0.5", meta={"namespace": "else"}))
+    found = {key: state.requests.read(job) for key, job in state.store.jobs.items()}
+    assert read == ["team/same-0", "team/other", "else/there"]
+    assert found["team/same-0"] == found["team/same-2"]
+    assert [str(each.gpu) for each in found["team/other"].asks] == ["0.25"]
+
+
+def test_a_spec_that_names_its_job_and_one_that_is_wrong_are_read_for_each_job(state: State) -> None:
+    anti = {"labelSelector": {"matchLabels": {names.LABEL_JOB: "apart-1"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [anti]}}
+    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}], "affinity": affinity}}
+    first, second = (put(state, make_job(f"apart-{each}", gpu=1, workers=2, template=template)) for each in (1, 2))
+    assert [state.requests.read(job).asks[0].apart for job in (first, second)] == [True, False]
+    wrong = {"spec": {"containers": [{"name": "main"}], "nodeName": "a"}}
+    for name in ("wrong-1", "wrong-2"):
+        assert state.requests.read(put(state, make_job(name, template=wrong))).obstacle is not None
+    assert all(each.obstacle is None for each in state.requests._of_specs.values())
+
+
+def test_a_new_configuration_reads_all_specs_again(state: State) -> None:
+    job = put(state, make_job())
+    state.requests.read(job)
+    state.requests.configure(rankings=DEFAULT_RANKINGS, levels=DEFAULT_LEVELS)
+    assert not state.requests._of_specs
