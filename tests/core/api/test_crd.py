@@ -96,7 +96,7 @@ def test_the_names_of_models_are_checked_by_a_rule() -> None:
 def test_the_columns_of_kubectl_get_are_those_that_users_know() -> None:
     columns = gpujob_crd()["spec"]["versions"][0]["additionalPrinterColumns"]
     shown = [column["name"] for column in columns if not column.get("priority")]
-    assert shown == ["State", "Reason", "Position", "GPUs", "Nodes", "Priority", "Elapsed", "Age"]
+    assert shown == ["State", "Reason", "Position", "GPUs", "Nodes", "Priority", "Started", "Elapsed", "Age"]
 
 
 def test_the_spec_which_has_many_fields_is_asked_little_at_each_write() -> None:
