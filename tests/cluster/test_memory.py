@@ -1,12 +1,15 @@
 """Memory and tenants of shared devices on a real control plane: learned, measured, promised, limited."""
 
+import asyncio
+
 import pytest
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.resources import GPUJOBS
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.resources import GPUJOBS, GPUNODES
 from dovetail.kube.errors import StatusError
 from dovetail.names import MEMORY_STRATEGY, REQUEST
-from tests.cluster.jobs import Jobs, manifest
+from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, manifest
 
 pytestmark = pytest.mark.cluster
 
@@ -27,17 +30,32 @@ async def has_run(jobs: Jobs, name: str, *, peak_mib: int) -> None:
     await jobs.phase("Succeeded", name)
 
 
+async def until_measured(jobs: Jobs, name: str) -> None:
+    """Wait until an agent has measured the memory of a pod of the job."""
+    uids = {pod.metadata.uid for pod in await jobs.pods(name)}
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            found = await jobs.client.list(GPUNODES, as_type=GPUNode)
+            totals = [total for node in found.items for device in node.status.devices for total in device.totals]
+            if any(total.uid in uids and total.peak_mib for total in totals):
+                return
+            await asyncio.sleep(0.05)
+
+
 async def test_dynamic_promises_what_runs_of_the_name_used_and_measures_the_next(jobs: Jobs) -> None:
     await has_run(jobs, "train", peak_mib=3072)
     body = manifest("train-2", gpu="0.5(V100)", memory={"strategy": "Dynamic"})
     body["metadata"]["generateName"] = "train-"
     await jobs.client.create(GPUJOBS, body=body, as_type=GPUJob, namespace=jobs.namespace)
-    status = await jobs.until("train-2", lambda status: bool(status.memory and status.memory.peak_mib))
+    await jobs.phase("Running", "train-2")
+    await until_measured(jobs, "train-2")
+    await jobs.end("train-2")
+    status = await jobs.phase("Succeeded", "train-2")
+    (pod,) = await jobs.pods("train-2")
     assert status.memory is not None
     assert status.memory.basis == "Estimated 3,379 MiB from 1 run of train, peak 3,072 MiB"
     assert [device.memory_mib for device in status.devices] == [3379]
     assert 0 < status.memory.peak_mib <= 3379
-    (pod,) = await jobs.pods("train-2")
     assert (pod.metadata.annotations[REQUEST], pod.metadata.annotations[MEMORY_STRATEGY]) == (
         "3379M,0.5(V100)",
         "Aggressive",
