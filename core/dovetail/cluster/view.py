@@ -10,6 +10,7 @@ from dovetail import names
 from dovetail.api.builtin import Node, Pod, ResourceSlice, is_terminated
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import find_condition
 from dovetail.cluster import availability
 from dovetail.cluster.dra_drivers import NodeDrivers, Reach
 from dovetail.cluster.node_kind import labelled_devices, serving
@@ -62,6 +63,8 @@ class ClusterView:
         self._simulated: set[str] = set()
         # Nodes whose devices an agent reports, and the UUIDs that kubelet gave to pods there, by pod UID.
         self._reported: set[str] = set()
+        # Nodes whose agent has said which devices there are, if any.
+        self._heard: set[str] = set()
         # Of these, the nodes whose report has MIG instances alone.
         self._split: set[str] = set()
         self._given: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -109,7 +112,8 @@ class ClusterView:
 
     def facts_of(self, name: str) -> NodeFacts:
         """What the ledger needs of a Node that was seen."""
-        return node_facts(self.nodes[name], vendors=self.vendors, drivers=self._drivers_of(name))
+        facts = node_facts(self.nodes[name], vendors=self.vendors, drivers=self._drivers_of(name))
+        return replace(facts, unreported=True) if facts.managed and name not in self._heard else facts
 
     def closed(self, name: str) -> Unavailable | None:
         """Why a node takes no new pods, whatever its devices; None when it does."""
@@ -136,6 +140,9 @@ class ClusterView:
         if not devices or name in self._split:
             self._read_labels(name)
         self._given[name] = {each.uid: tuple(each.devices) for each in gpunode.status.assignments}
+        if name not in self._heard and has_reported(gpunode):
+            self._heard.add(name)
+            self._judge_node(name)
         return self._name_devices(name)
 
     def gpunode_gone(self, name: str) -> None:
@@ -143,9 +150,11 @@ class ClusterView:
         if self._freshness is not None:
             self._freshness.forget(name)
         self._reported.discard(name)
+        self._heard.discard(name)
         self._split.discard(name)
         self._given.pop(name, None)
         self.ledger.set_devices(name, devices=())
+        self._judge_node(name)
         self._read_labels(name)
         self._name_devices(name)
 
@@ -327,6 +336,11 @@ def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS, drivers: tuple
         instances=serves.instances,
         labels=node.metadata.labels,
     )
+
+
+def has_reported(gpunode: GPUNode) -> bool:
+    """Whether the node's agent has said which devices there are: also that there are none, or that it cannot tell."""
+    return bool(gpunode.status.devices) or find_condition(gpunode.status.conditions, type="Ready") is not None
 
 
 def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:

@@ -4,8 +4,14 @@ import difflib
 from collections.abc import Iterable
 
 
-def suggestion(word: str, *, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """`; did you mean "x"?` for a similar word in any case, else nothing."""
+def nearest(word: str, *, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """A similar word in any case; empty without one."""
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
-    return f'; did you mean "{by_lower[near[0]]}"?' if near else ""
+    return by_lower[near[0]] if near else ""
+
+
+def suggestion(word: str, *, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """`; did you mean "x"?` for a similar word in any case, else nothing."""
+    near = nearest(word, known=known, cutoff=cutoff)
+    return f'; did you mean "{near}"?' if near else ""

@@ -88,6 +88,7 @@ OF_MODEL: Final = clause("OfModel", " of model {models}")
 BUT_MODEL: Final = clause("ButModel", " but {models}")
 OF_AT_LEAST: Final = clause("OfAtLeast", " of at least {gb} GB")
 THERE_IS: Final = clause("ThereIs", ", there is {found}")
+DID_YOU_MEAN: Final = clause("DidYouMean", '; did you mean "{model}"?')
 A_GPU: Final = clause("AGPU", "a GPU")
 MODELS: Final = clause("Models", "{models}")
 BY_PLUGIN_ALONE: Final = clause(
@@ -104,6 +105,13 @@ NO_PROFILE_ALLOWED: Final = clause(
 NO_PROFILE: Final = clause("NoProfile", "no node has a MIG instance of {profile}, there is {profiles}", reason=_EVER)
 NO_PROFILE_AT_ALL: Final = clause(
     "NoProfileAtAll", "no node has a MIG instance of {profile}, there is none of any profile", reason=_EVER
+)
+# A node may still report what is missing
+NOT_REPORTED: Final = clause(
+    "NotReported", "; node {node} has not reported its GPUs yet", reason=NODE_UNHEALTHY
+)
+NOT_REPORTED_MORE: Final = clause(
+    "NotReportedMore", "; node {node} and {count} more have not reported their GPUs yet", reason=NODE_UNHEALTHY
 )
 
 # Domains of a gang

@@ -1,7 +1,8 @@
 """Why the workers of a job do not fit: one reason of the closed set, and one sentence with numbers. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -16,7 +17,12 @@ from dovetail.engine.model.availability import BLOCKING, CORDONED_NODE, Unavaila
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.inventory import DeviceFacts
 from dovetail.engine.model.refusals import RefusalKind
+from dovetail.formats.suggestions import nearest
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
+
+
+# How alike two spellings of a model are, from 0 to 1: V10 and V100 are, A100 and V100 are two models.
+_ALIKE: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,8 @@ def _shortage(now: Judgement, *, after: Judgement, workers: int, placed: int) ->
     wanted, profile = gpu.count * workers, gpu.mig
     most_on_one, capacity = int(devices_on_empty(now).max(initial=0)), int(workers_on_empty(now, gpu=gpu).sum())
     if most_on_one < gpu.count or capacity < workers:
-        return _exceeds(now, gpu=gpu, workers=workers, most_on_one=most_on_one, capacity=capacity)
+        exceeds = _exceeds(now, gpu=gpu, workers=workers, most_on_one=most_on_one, capacity=capacity)
+        return exceeds + missing_reports(now)
     free = _free(now)
     free_in_all, free_on_one = int(free.sum()), int(free.max(initial=0))
     if free_on_one < gpu.count and wanted <= free_in_all:
@@ -52,6 +59,20 @@ def _shortage(now: Judgement, *, after: Judgement, workers: int, placed: int) ->
     if now.ask.apart and wanted <= free_in_all:
         return need + says.APART(free=free_in_all, profile=profile)
     return need + _other_shortage(now, after=after, more_free=available < free_in_all)
+
+
+def missing_reports(judged: Judgement) -> Sentence:
+    """What to add to the sentence on a job that exceeds what the known devices could ever serve.
+
+    A node that has not reported yet may have what is missing, so the job is not hopeless then.
+    """
+    facts = (judged.ledger.facts(name) for name in judged.nodes)
+    silent = [each.name for each in facts if each is not None and each.unreported]
+    if not silent:
+        return NOTHING
+    if len(silent) == 1:
+        return says.NOT_REPORTED(node=silent[0])
+    return says.NOT_REPORTED_MORE(node=min(silent), count=len(silent) - 1)
 
 
 def _free(judged: Judgement) -> np.typing.NDArray[np.int64]:
@@ -167,7 +188,7 @@ def _no_such_index(judged: Judgement, *, gpu: GPURequest, index: int) -> Sentenc
     return says.NO_INDEX_ON_NODE(node=gpu.device_node, index=index, highest=most)
 
 
-def _no_such_model(judged: Judgement, *, gpu: GPURequest, there: Iterable[str]) -> Sentence:
+def _no_such_model(judged: Judgement, *, gpu: GPURequest, there: Sequence[str]) -> Sentence:
     columns, within = judged.columns, within_models(gpu)
     wanted = np.isin(columns.model, judged.ledger.model_codes(gpu.admits))
     elsewhere = (wanted & columns.present & (columns.resource > 0)[:, np.newaxis]).any()
@@ -181,7 +202,9 @@ def _no_such_model(judged: Judgement, *, gpu: GPURequest, there: Iterable[str]) 
         if sizes := nominal_sizes(judged.ledger, models=columns.model[alike]):
             return says.NO_GPU_OF() + of_models(gpu) + within + says.THERE_IS(found=sizes)
     kind = says.NO_MODEL(models=models) if models else says.NO_GPU_OF()
-    return kind + within + says.THERE_IS(found=_listed(there))
+    near = (nearest(model, known=there, cutoff=_ALIKE) for model in gpu.models)
+    meant = next((says.DID_YOU_MEAN(model=model) for model in near if model), NOTHING)
+    return kind + within + says.THERE_IS(found=_listed(there)) + meant
 
 
 def _no_such_nodes(judged: Judgement) -> Sentence:

@@ -10,7 +10,7 @@ from dovetail.api.reasons.clause import Sentence
 from dovetail.api.reasons.codes import EXCEEDS_CAPACITY
 from dovetail.engine.filter.empty_capacity import workers_on_empty
 from dovetail.engine.filter.fit import Judgement
-from dovetail.engine.gang.shortage import Shortage, shortage
+from dovetail.engine.gang.shortage import Shortage, missing_reports, shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.ledger.node_labels import NO_DOMAIN
 from dovetail.engine.model.columns import Ints
@@ -51,9 +51,8 @@ def shortage_by_topology(gang: Gang) -> Shortage:
         return Shortage.of(wanted + says.NO_LABEL(label=missing))
     if int(at_most.max()) < workers:
         largest, most = _domain(gang, level=level, at=int(at_most.argmax())), int(at_most.max()) * gpu.count
-        return Shortage.of(
-            wanted + (says.MOST_IN_DOMAIN(most=most, domain=largest) if level else says.MOST_IN_CLUSTER(most=most))
-        )
+        ever_in = says.MOST_IN_DOMAIN(most=most, domain=largest) if level else says.MOST_IN_CLUSTER(most=most)
+        return Shortage.of(wanted + ever_in + missing_reports(gang.now))
     if any(each.most and _most_apart(gang, spread=each, seats=ever) < workers for each in topology.spreads):
         return Shortage.of((wanted + _by_spread(topology.spreads)).with_reason(EXCEEDS_CAPACITY.code))
     if int(now.max(initial=0)) >= workers:

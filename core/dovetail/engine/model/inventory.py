@@ -18,7 +18,7 @@ class NodeFacts:
 
     Where a vendor's plugin serves the devices, `resource` is its name for them and `offered` how many kubelet has in
     order, given away or not. `instances` is that number for the MIG instances of each profile. `labels` are those of
-    the Node.
+    the Node. `unreported`: its agent has not said yet which devices it has.
     """
 
     name: str
@@ -31,6 +31,7 @@ class NodeFacts:
     offered: int = 0
     instances: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    unreported: bool = False
 
     @property
     def obstacle(self) -> str:

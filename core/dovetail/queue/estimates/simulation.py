@@ -154,7 +154,8 @@ class _Over:
         assumed = sum(ended.values())
         if not self._early.isdisjoint(ended):
             early = who.removesuffix(" at the latest")
-            return f"{early}, if they use as much of their time limits as jobs like them did"
+            like = f"{early}, if they use as much of their time limits as jobs like them did"
+            return f"{like}, and {assumed} without one run as long as is configured" if assumed else like
         if not assumed:
             return f"{who}, by the time limits"
         return f"{who.removesuffix(' at the latest')}, if {assumed} without a time limit run as long as is configured"
