@@ -119,8 +119,13 @@ async def test_json_tells_the_devices_that_the_cluster_promised(shell: Shell, jo
     assert (tenant["job"], tenant["shareMilli"]) == (job["number"], 500)
 
 
-async def test_a_job_that_fits_nowhere_shows_its_reason(shell: Shell, jobs: Jobs) -> None:
-    await shell("gbatch", "-g", "9", "-n", "large", "sleep", "600")
+async def test_a_job_that_fits_nowhere_is_refused_or_waits_with_its_reason(shell: Shell, jobs: Jobs) -> None:
+    refused = await asyncio.to_thread(shell.run, "gbatch", "-g", "2(V10)", "-n", "typo", "sleep", "600")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("dovetail: not queued, it could never start here: Need 2 GPUs, only 0 available")
+    assert 'did you mean "V100"? To run it on the CPU: --cpu-fallback.' in refused.stderr
+    assert "typo" not in await shell("gqueue")
+    await shell("gbatch", "-g", "9", "--wait-for-capacity", "-n", "large", "sleep", "600")
     await jobs.phase("Queued", "large", reason="ExceedsCapacity")
     assert "(ExceedsCapacity: Need 9 GPUs, only 4 available" in await shell("gqueue")
 
@@ -137,7 +142,8 @@ async def test_a_script_travels_in_the_pod(shell: Shell, jobs: Jobs, client: Cli
     done = await asyncio.to_thread(shell.run, "gbatch", "-n", "scripted", "-t", "1:30", str(script), "hello")
     assert done.returncode == 0
     ignored = "dovetail: --output is ignored on simulated nodes, where nothing runs\n"
-    assert done.stderr == f"{ignored}dovetail: simulated: the nodes of this cluster run nothing.\n"
+    simulated = "dovetail: simulated: the nodes of this cluster run nothing.\n"
+    assert done.stderr == f"{ignored}It starts now.\n{simulated}"
     job = await client.get(GPUJOBS, name="scripted", as_type=GPUJob, namespace=shell.namespace)
     (container,) = spec_of(job.spec.template)["containers"]
     text = script.read_text(encoding="utf-8")

@@ -44,6 +44,7 @@ STARTS = DryRun(
     cpu_in_seconds=None,
     array=False,
     limits_counted=True,
+    text="It would start now.",
 )
 
 

@@ -23,7 +23,7 @@ from dovetail_gateway.v2.resources import ResourceCalls
 from dovetail_gateway.v2.tasks import Tasks
 from dovetail_gateway.v2.types import NewLimits, TaskLimits, TaskPath
 from dovetail_gateway.v3.jobs import Jobs
-from dovetail_gateway.v3.types.jobs import DryRunFlag, JobPath, NewJob
+from dovetail_gateway.v3.types.jobs import Creation, JobPath, NewJob
 from tests.extender.builders import make_gpunode, make_node
 from tests.faults import at_each_await
 from tests.gateway.builders import make_job
@@ -227,7 +227,7 @@ def limit_devices(at: Gateway) -> Coroutine[Any, Any, Any]:
 
 def create_job(at: Gateway) -> Coroutine[Any, Any, Any]:
     new = NewJob(namespace=NS, spec=msgspec.Raw(json.dumps(SPEC).encode()))
-    return at.jobs.create_job(call(body=new, query=DryRunFlag(), **{"Idempotency-Key": "k"}))
+    return at.jobs.create_job(call(body=new, query=Creation(), **{"Idempotency-Key": "k"}))
 
 
 JOURNEYS: Final = [allocate, release, cancel_task, cancel_job, delete_job, limit_devices, create_job]

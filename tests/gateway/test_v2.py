@@ -754,6 +754,7 @@ async def test_a_task_is_refused_before_it_starts_only_where_no_wait_would_help(
         cpu_in_seconds=None,
         array=False,
         limits_counted=True,
+        text="It would start now.",
     )
 
     async def answered(value: Any) -> Any:

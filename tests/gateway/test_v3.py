@@ -119,6 +119,28 @@ async def test_a_job_that_was_just_created_is_there_though_the_watch_is_late(api
     assert (made.status, found.status) == (201, 200)
 
 
+NEVER = {"phase": "Queued", "number": 7, "reason": "ExceedsCapacity", "message": "Need 9 GPUs, only 8 available"}
+
+
+async def test_a_creation_waits_for_the_queues_answer(api: GatewayApiServer, face: Face) -> None:
+    asked = face.ask("POST", "/api/v3/jobs?answerSeconds=10", token="red-token", json={**NEW, "name": "new"})
+    making = asyncio.create_task(asked)
+    while "red/new" not in api.objects["gpujobs"]:  # noqa: ASYNC110 - the stand-in has no event
+        await asyncio.sleep(0)
+    api.put("gpujobs", {**api.objects["gpujobs"]["red/new"], "status": NEVER})
+    made = await making
+    assert (made.status, made.json["number"]) == (201, 7)
+    answer = made.json["answer"]
+    assert (answer["outcome"], answer["reason"]) == ("Never", "ExceedsCapacity")
+    assert answer["text"] == "It can never start here. ExceedsCapacity: Need 9 GPUs, only 8 available."
+
+
+async def test_a_queue_that_does_not_decide_in_time_gives_no_answer(face: Face) -> None:
+    path = "/api/v3/jobs?answerSeconds=1"
+    made = await face.ask("POST", path, token="red-token", json={**NEW, "name": "new"})
+    assert (made.status, made.json["answer"]) == (201, None)
+
+
 async def test_a_retry_with_the_same_key_gives_the_same_job(api: GatewayApiServer, face: Face) -> None:
     key = {"Idempotency-Key": "k1"}
     first = await face.ask("POST", "/api/v3/jobs", token="red-token", json=NEW, headers=key)

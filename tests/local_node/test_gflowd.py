@@ -93,7 +93,7 @@ def test_export_none_keeps_the_users_variables_out(machine: Machine) -> None:
 
 
 def test_a_job_whose_gpus_this_machine_does_not_have_waits_and_says_why(machine: Machine) -> None:
-    job = machine.submit("--gpus", "64", "sleep", "600")
+    job = machine.submit("--gpus", "64", "--wait-for-capacity", "sleep", "600")
     until(lambda: bool(machine.show(job)["reason"]), what=lambda: str(machine.show(job)))
     shown = machine.show(job)
     assert shown["phase"] == "Queued"

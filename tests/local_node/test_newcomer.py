@@ -36,7 +36,7 @@ async def test_the_demo_ends_with_an_address_that_leads_to_why_a_job_waits(machi
 
 async def test_gflowd_up_ends_with_an_address_that_leads_to_why_a_job_waits(machine: Machine) -> None:
     printed = await to_thread(machine, "gflowd", "up")
-    job = await to_thread(machine.submit, "--gpus", "64", "sleep", "600")
+    job = await to_thread(machine.submit, "--gpus", "64", "--wait-for-capacity", "sleep", "600")
     sentence = await sentence_of_first_waiting(printed)
     shown = await to_thread(machine.show, job)
     assert (shown["phase"], shown["message"]) == ("Queued", sentence)

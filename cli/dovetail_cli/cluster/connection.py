@@ -38,8 +38,8 @@ def work(
 ) -> T:
     """Do `task` with the cluster that the options name, and return what it returns.
 
-    With `brief`, for a command that lists, the client comes without aiohttp, whose import takes a third of the time
-    of such a command; it has no streams.
+    With `brief`, for a command that sends a few requests, the client comes without aiohttp, whose import takes a third
+    of the time of such a command, until it is asked for a stream.
     """
     # The HTTP client takes most of a command's start; what fails before it need not wait for it.
     import asyncio

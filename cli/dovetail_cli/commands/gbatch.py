@@ -66,6 +66,7 @@ def gbatch(
     output_file: asked.OutputFile = None,
     error_file: asked.ErrorFile = None,
     dry_run: asked.DryRun = False,
+    wait_for_capacity: asked.WaitForCapacity = False,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -104,6 +105,7 @@ def gbatch(
     command = submit.command_of(
         words or terminal.words(interactive=interactive), script=ctx.meta.get(SCRIPT), file=file
     )
+    arrays.check_placeholders((words or ()) if ctx.meta.get(SCRIPT) is None else (words or ())[1:], sweep=many.sweep)
     how = manifest.mode_of(mode, shared=shared)
     request = manifest.request_of(gpus, gpu_memory=gpu_memory, shared=shared, mode=how)
     about_gpus = {
@@ -153,6 +155,7 @@ def gbatch(
             profile=profile, interactive=interactive, upload=upload, kubeconfig=kubeconfig, context=context
         ),
         dry_run=dry_run,
+        wait_for_capacity=wait_for_capacity,
         form=form,
         namespace=namespace,
         then=session.prepare(kubeconfig=kubeconfig, context=context) if interactive else until_ended,

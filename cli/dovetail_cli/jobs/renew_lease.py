@@ -5,6 +5,7 @@ from typing import Any
 
 from dovetail.api.gpujob import MAX_SECONDS, GPUJob
 from dovetail.api.resources import GPUJOBS
+from dovetail.formats.durations import brief
 from dovetail.kube.errors import StatusError
 from dovetail.query.jobs.selection import parse_one
 from dovetail.query.jobs.states import is_unfinished, phase_of
@@ -62,6 +63,6 @@ async def renewed(cluster: Cluster, *, job: GPUJob, seconds: int | None, now: da
         raise CommandError(f"Job {called}: {error_messages.sentence(error)}") from error
     length = seconds or job.spec.reservation.duration_seconds
     if job.status.start_time is None:
-        return f"Job {called} renewed: it holds its devices for {times.brief(length)} once it has started."
+        return f"Job {called} renewed: it holds its devices for {brief(length)} once it has started."
     until = (now + timedelta(seconds=length)).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"Job {called} renewed: it holds its devices until {until}."

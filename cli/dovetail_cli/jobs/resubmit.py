@@ -35,7 +35,8 @@ def redo(word: str, *, kubeconfig: str | None, context: str | None, namespace: s
         for config_map in config_maps:
             await attachments.give(cluster, config_map=config_map, to=created)
         numbered = await create.until_numbered(cluster, job=created)
-        create.announce(numbered)
+        answer = await create.until_answered(cluster, job=numbered)
+        create.announce(numbered, answer=answer)
         return create.submitted(numbered, form="table")
 
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)

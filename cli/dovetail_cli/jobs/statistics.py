@@ -6,12 +6,12 @@ from typing import Final
 import msgspec
 
 from dovetail.api.historyquery import Grouping, HistoryQuerySpec
+from dovetail.formats.durations import brief
 from dovetail.query.jobs.statistics import JobStatistics, job_statistics
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.jobs import history
 from dovetail_cli.ui import output
 from dovetail_cli.ui.errors import UsageError
-from dovetail_cli.ui.times import brief
 
 _GROUPS: Final[dict[str, Grouping]] = {"user": "User", "name": "Name", "project": "Project", "day": "Day"}
 # What is a number, for CSV; the counts by phase are no single one.

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from dovetail.formats.durations import brief
 from dovetail_cli.replay.campaign import Watcher
 from dovetail_cli.replay.tally import Counts, Tally
-from dovetail_cli.ui.times import brief
 
 _LINE_SECONDS: Final = 5.0
 

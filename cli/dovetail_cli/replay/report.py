@@ -7,11 +7,11 @@ from typing import Any, Final
 import msgspec
 
 from dovetail.answers.questions import Finding
+from dovetail.formats.durations import brief
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail_cli.replay.campaign import Ended
 from dovetail_cli.replay.tally import HOPELESS, Tally, is_waiting, quantile
 from dovetail_cli.ui import output
-from dovetail_cli.ui.times import brief
 
 _MOST_LISTED: Final = 20
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.formats.durations import brief
 from dovetail.simulator.trace import Pod, TraceError, parse_timed_pods
 from dovetail_cli import sandboxes
 from dovetail_cli.cluster.connection import Cluster, work
@@ -17,7 +18,6 @@ from dovetail_cli.replay.report import Summary, summarise
 from dovetail_cli.ui import job_names
 from dovetail_cli.ui.errors import UsageError
 from dovetail_cli.ui.files import read_text
-from dovetail_cli.ui.times import brief
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ from dovetail_cli.ui.files import read_text
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+# As the operator fills them in: `${HOME}` is the shell's.
+_FILLED_IN: Final = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _RANGE_PARTS: Final = (2, 3)
 
 
@@ -54,6 +56,24 @@ def read(
     _check_once([name for name, _ in parameters] + list(rows[0] if rows else ()))
     sweep = _sweep(parameters, rows=rows, limit=limit, template=name_template or "")
     return Many(sweep=sweep)
+
+
+def check_placeholders(words: Sequence[str], *, sweep: SweepSpec | None) -> None:
+    """Raise `UsageError` for a placeholder in a sweep's command that no parameter fills in."""
+    if sweep is None:
+        return
+    known = [each.name for each in sweep.parameters]
+    for word in words:
+        for name in _FILLED_IN.findall(word):
+            if name not in known:
+                from dovetail.formats.suggestions import suggestion
+
+                there = ", ".join(f"{{{each}}}" for each in known)
+                near = suggestion(name, known=known)
+                raise UsageError(
+                    f'{{{name}}} in "{word}" is no parameter: --param names {there}{near}; '
+                    "braces that are none belong into a script"
+                )
 
 
 def _array(text: str, *, limit: int | None) -> ArraySpec:

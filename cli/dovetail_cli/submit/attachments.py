@@ -5,6 +5,7 @@ exists. If gbatch is killed between the two, a labelled ConfigMap without an own
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
 import msgspec
@@ -34,6 +35,14 @@ class Attachment(Protocol):
 
     def mounted(self, job: GPUJob, *, config_map: str) -> GPUJob:
         """The job with the ConfigMap where it belongs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A job, and what must be created with it."""
+
+    job: GPUJob
+    attached: tuple[Attachment, ...] = ()
 
 
 class ConfigMap(Described, frozen=True, kw_only=True):

@@ -1,27 +1,36 @@
-"""Creating GPUJobs and waiting for their numbers."""
+"""Creating GPUJobs, and waiting for their numbers and for the queue's answers."""
 
 import asyncio
 import contextlib
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from dovetail.answers.jobs import job_row
+from dovetail.answers.questions import DryRun
+from dovetail.answers.submission import answer_of
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.meta import EventType
-from dovetail.api.resources import GPUJOBS
+from dovetail.api.meta import Described, ObjectMeta
+from dovetail.api.resources import GPUJOBS, JOBS
+from dovetail.gpu.request import parse
 from dovetail.jobs.display_name import display_name
 from dovetail.kube.client import typed
-from dovetail.kube.errors import AlreadyExists
-from dovetail.kube.reflector import Reflector
+from dovetail.kube.errors import AlreadyExists, Forbidden, NotFound, StatusError
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.ui import output
-from dovetail_cli.ui.errors import CommandError
+from dovetail_cli.ui.errors import CommandError, UsageError
+from dovetail_cli.ui.progress import patiently
+from dovetail_cli.ui.times import utc_now
 
 NUMBER_SECONDS: Final = 30.0
+# How long the queue may take to decide before the command ends without its answer.
+ANSWER_SECONDS: Final = 1.0
+_FIRST_LOOK_SECONDS: Final = 0.02
+_LONGEST_LOOK_SECONDS: Final = 0.25
+_OTHERWISE: Final = "To run it on the CPU: --cpu-fallback. To queue it until there are such GPUs: --wait-for-capacity"
 _FOR_REAL: Final = " To run jobs on this machine: gflowd down, then gflowd up."
-_SILENT_SECONDS: Final = 1.0
 _MOST_NAMESAKES: Final = 1000
 
 
@@ -61,47 +70,113 @@ async def until_numbered(cluster: Cluster, *, job: GPUJob, seconds: float = NUMB
 
     Raises `CommandError` if that takes too long, or the job is gone.
     """
-    numbered: asyncio.Future[GPUJob] = asyncio.get_running_loop().create_future()
+    with patiently() as say:
 
-    def look(event: EventType, seen: GPUJob) -> None:
-        if numbered.done():
-            return
-        if event == "DELETED":
-            numbered.set_exception(CommandError(f'job "{seen.metadata.name}" was deleted before it got a number'))
-        elif seen.status.number is not None:
-            numbered.set_result(seen)
+        def holds(seen: GPUJob) -> bool:
+            say(f"Waiting for a number for {job.metadata.name} …")
+            return seen.status.number is not None
 
-    reflector = Reflector(
-        cluster.client,
-        resource=GPUJOBS,
-        as_type=GPUJob,
-        on_event=look,
-        namespace=cluster.namespace,
-        field_selector=f"metadata.name={job.metadata.name}",
-    )
-    following = asyncio.create_task(reflector.run())
-    try:
-        async with asyncio.timeout(seconds):
-            return await _patiently(numbered, said=f"Waiting for a number for {job.metadata.name} …")
-    except TimeoutError as error:
+        seen = await _until(cluster, job=job, seconds=seconds, holds=holds)
+    if seen is None:
         raise CommandError(
             f'job "{job.metadata.name}" is submitted, but no operator has numbered it within {seconds:g} s: '
             "is dovetail-operator running?"
+        )
+    return seen
+
+
+async def until_answered(cluster: Cluster, *, job: GPUJob, seconds: float = ANSWER_SECONDS) -> DryRun | None:
+    """The queue's answer to a job that has its number; None if it has not decided in time.
+
+    On a terminal, a job that waits gets its estimate too, which comes a moment later.
+    """
+    patient = sys.stderr.isatty()
+
+    def holds(seen: GPUJob) -> bool:
+        found = answer_of(seen, now=utc_now())
+        return found is not None and not (patient and found.outcome == "Waits" and found.start is None)
+
+    if not holds(job):
+        job = await _until(cluster, job=job, seconds=seconds, holds=holds) or await _read(cluster, job=job)
+    return answer_of(job, now=utc_now())
+
+
+async def refuse_if_hopeless(cluster: Cluster, *, job: GPUJob, answer: DryRun | None) -> None:
+    """Withdraw a job that no node of this cluster could ever run. Raises `CommandError` with what would help.
+
+    A MIG profile that no GPU has now may come: GPUs are partitioned for jobs that wait.
+    """
+    if answer is None or answer.outcome != "Never" or parse(str(job.spec.gpu)).mig:
+        return
+    why = f"{answer.message}{'' if answer.message.endswith('?') else '.'} {_OTHERWISE}"
+    try:
+        await cluster.client.delete(
+            GPUJOBS, name=job.metadata.name, namespace=job.metadata.namespace, uid=job.metadata.uid
+        )
+    except StatusError as error:
+        raise CommandError(
+            f"job {job.status.number} can never start here: {why} (It stays: {error.message})"
         ) from error
-    finally:
-        following.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await following
+    raise CommandError(f"not queued, it could never start here: {why}")
 
 
-def announce(job: GPUJob) -> None:
+async def check_free(cluster: Cluster, *, name: str) -> None:
+    """Raise `UsageError` if a batch Job of the name exists that is no job's of ours: ours would wait for its end."""
+    try:
+        found = await cluster.client.get(JOBS, name=name, as_type=_Owned, namespace=cluster.namespace)
+    except (NotFound, Forbidden):
+        return
+    if not any(owner.kind == GPUJOBS.kind for owner in found.metadata.owner_references):
+        raise UsageError(
+            f'--name "{name}": namespace {cluster.namespace} has a batch Job of this name: choose another name'
+        )
+
+
+class _Owned(Described, frozen=True, kw_only=True):
+    """What is read of a batch Job."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+async def _until(cluster: Cluster, *, job: GPUJob, seconds: float, holds: Callable[[GPUJob], bool]) -> GPUJob | None:
+    """The job once `holds` is true of it; None if that takes too long. Raises `CommandError` if it is gone.
+
+    It looks again and again: a watch would need a client whose import takes longer than most numbers.
+    """
+    pause = _FIRST_LOOK_SECONDS
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not holds(seen := await _read(cluster, job=job)):
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, _LONGEST_LOOK_SECONDS)
+            return seen
+    return None
+
+
+async def _read(cluster: Cluster, *, job: GPUJob) -> GPUJob:
+    try:
+        seen = await cluster.client.get(
+            GPUJOBS, name=job.metadata.name, as_type=GPUJob, namespace=job.metadata.namespace
+        )
+    except NotFound as error:
+        raise CommandError(f'job "{job.metadata.name}" was deleted before the queue answered') from error
+    if seen.metadata.uid != job.metadata.uid:
+        raise CommandError(f'job "{job.metadata.name}" was deleted before the queue answered')
+    return seen
+
+
+def announce(job: GPUJob, *, answer: DryRun | None) -> None:
     """Print what scripts do not read to standard error.
 
-    On a terminal the job's name, and whether it is simulated.
+    On a terminal the job's name; the queue's answer; and whether the job is simulated.
     """
     on_terminal = sys.stderr.isatty()
     if on_terminal:
         print(f"Its name is {display_name(job.metadata)}.", file=sys.stderr)
+    if answer is not None:
+        print(answer.text, file=sys.stderr)
+    elif on_terminal:
+        print(f"The queue has not decided yet: dovetail explain {job.status.number}", file=sys.stderr)
     if job.status.simulated:
         how = _FOR_REAL if on_terminal else ""
         print(f"dovetail: simulated: the nodes of this cluster run nothing.{how}", file=sys.stderr)
@@ -112,11 +187,3 @@ def submitted(job: GPUJob, *, form: str) -> str:
     if form == "table":
         return f"Submitted batch job {job.status.number}"
     return output.document(msgspec.to_builtins(job_row(job)), form=form)
-
-
-async def _patiently(numbered: asyncio.Future[GPUJob], *, said: str) -> GPUJob:
-    """Wait, and say so once it takes longer than people expect."""
-    done, _ = await asyncio.wait([numbered], timeout=_SILENT_SECONDS)
-    if not done and sys.stderr.isatty():
-        print(said, file=sys.stderr)
-    return await numbered

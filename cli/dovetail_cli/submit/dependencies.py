@@ -28,12 +28,14 @@ class Wanted:
     any_one: bool = False
 
 
-def read(one: str | None, *, all_of: str | None, any_of: str | None) -> Wanted | None:
+def read(one: Sequence[str] | None, *, all_of: str | None, any_of: str | None) -> Wanted | None:
     """The jobs that -d, --depends-on-all or --depends-on-any names; None without them.
 
     Raises `UsageError`.
     """
-    said = [("-d", one), ("--depends-on-all", all_of), ("--depends-on-any", any_of)]
+    if one and len(one) > 1:
+        raise UsageError(f"-d {one[0]} -d {one[1]}: -d names one job; use --depends-on-all {','.join(one)}")
+    said = [("-d", one[0] if one else None), ("--depends-on-all", all_of), ("--depends-on-any", any_of)]
     given = [(option, text) for option, text in said if text is not None]
     if not given:
         return None

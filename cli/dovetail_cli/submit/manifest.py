@@ -345,6 +345,12 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
     return GPUJob(metadata=ObjectMeta(name=name, namespace=namespace, labels=labels, annotations=called), spec=spec)
 
 
+def with_spec(job: GPUJob, *, spec: Mapping[str, Any]) -> GPUJob:
+    """The job with another pod spec."""
+    template = template_of(spec, metadata=job.spec.template.metadata)
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template))
+
+
 def _container(submission: Submission) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": CONTAINER,

@@ -9,13 +9,12 @@ from pathlib import Path
 from dovetail.api.gpujob import GPUJob
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.submit import terminal
+from dovetail_cli.submit.attachments import Sent
 from dovetail_cli.submit.local import Local
 from dovetail_cli.submit.manifest import Submission
 from dovetail_cli.submit.output_files import OutputFiles, with_files
 from dovetail_cli.submit.profiles.apply import with_defaults
 from dovetail_cli.submit.profiles.effective import effective
-from dovetail_cli.submit.workdir import send
-from dovetail_cli.submit.workdir.send import Sent
 from dovetail_cli.ui.errors import UsageError
 
 
@@ -71,7 +70,11 @@ async def prepare(submission: Submission, *, asked: Asked, files: Local, cluster
         workers=submission.workers,
     )
     wanted = replace(wanted, command=with_files(wanted.command, files=output))
-    return Prepared(submission=wanted, directory=send.typed_in() if goes_along else None)
+    if not goes_along:
+        return Prepared(submission=wanted)
+    from dovetail_cli.submit.workdir import send
+
+    return Prepared(submission=wanted, directory=send.typed_in())
 
 
 def check_local(asked: Asked) -> None:
@@ -86,6 +89,8 @@ async def completed(job: GPUJob, *, prepared: Prepared, asked: Asked, cluster: C
         job = terminal.with_terminal(job, terminal=os.environ.get("TERM", "xterm") if on_terminal() else None)
     if prepared.directory is None:
         return Sent(job=job)
+    from dovetail_cli.submit.workdir import send
+
     return await send.send(
         cluster,
         job=job,

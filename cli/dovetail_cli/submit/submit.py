@@ -13,7 +13,7 @@ from dovetail_cli.submit import dependencies as depending
 from dovetail_cli.submit import local as local_node
 from dovetail_cli.submit.profiles.effective import gateway_of
 from dovetail_cli.ui import output
-from dovetail_cli.ui.errors import MissingError, UsageError
+from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
 
 _UNSAID: Final = (
     "Where and when it would start is not said: that takes the right to list the cluster's nodes and pods, or the "
@@ -37,6 +37,7 @@ def submit(
     local: local_node.Local,
     asked: on_cluster.Asked,
     dry_run: bool,
+    wait_for_capacity: bool,
     form: str,
     namespace: str | None,
     then: Then | None = None,
@@ -45,7 +46,8 @@ def submit(
 
     It starts `after` others; `file` is submitted with it. `local` counts on a local node, `asked` on a cluster.
 
-    With `dry_run` let the API server check it, and say where and when it would start.
+    With `dry_run` let the API server check it, and say where and when it would start. A job that no node could ever run
+    is refused, unless it may `wait_for_capacity`.
     """
 
     async def go(cluster: Cluster) -> None:
@@ -63,6 +65,7 @@ def submit(
             dependencies = await depending.resolve(after, cluster=cluster)
             wanted = replace(wanted, dependencies=dependencies, any_dependency=after.any_one)
         job = manifest.build(wanted, namespace=cluster.namespace)
+        await create.check_free(cluster, name=job.metadata.name)
         sent = await on_cluster.completed(job, prepared=prepared, asked=asked, cluster=cluster, dry_run=dry_run)
         # A local node gets the file itself, a cluster a ConfigMap.
         file_along = [file] if file is not None and data is None else []
@@ -72,12 +75,15 @@ def submit(
             return
         created = await attachments.create_with(cluster, job=sent.job, attached=attached)
         numbered = await create.until_numbered(cluster, job=created)
-        create.announce(numbered)
+        answer = await create.until_answered(cluster, job=numbered)
+        if not wait_for_capacity:
+            await create.refuse_if_hopeless(cluster, job=numbered, answer=answer)
+        create.announce(numbered, answer=answer)
         print(create.submitted(numbered, form=form), flush=True)
         if then is not None:
             await then(cluster, job=numbered)
 
-    work(go, kubeconfig=asked.kubeconfig, context=asked.context, namespace=namespace)
+    work(go, kubeconfig=asked.kubeconfig, context=asked.context, namespace=namespace, brief=True)
 
 
 def script_of(words: Sequence[str]) -> scripts.Script | None:
@@ -151,7 +157,6 @@ async def _foretold(job: GPUJob, *, profile: str | None, cluster: Cluster) -> st
     from dovetail.sdk.calls.call import Call
     from dovetail_cli.cluster import gateway as gateways
     from dovetail_cli.cluster import snapshot
-    from dovetail_cli.submit.dry_run import in_words
     from dovetail_cli.ui import progress, times
 
     async def here() -> DryRun:
@@ -167,4 +172,6 @@ async def _foretold(job: GPUJob, *, profile: str | None, cluster: Cluster) -> st
         )
     except gateways.UnansweredError:
         return _UNSAID
-    return in_words(found, namespace=cluster.namespace, now=times.utc_now())
+    if found.outcome == "Invalid":
+        raise CommandError(found.text)
+    return found.text

@@ -7,8 +7,7 @@ from typing import Final
 
 from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail_cli.submit.local import Local
-from dovetail_cli.submit.manifest import Submission
-from dovetail_cli.submit.workdir.directory import with_spec
+from dovetail_cli.submit.manifest import Submission, with_spec
 from dovetail_cli.ui.errors import UsageError
 
 SHELL: Final = ("sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")

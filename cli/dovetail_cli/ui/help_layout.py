@@ -12,7 +12,9 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
             "gpus", "gpu_memory", "shared", "mode", "memory_strategy", "cpu_fallback", "cpu_fallback_after",
         ),
         "Other resources": ("cpus", "memory"),
-        "The job": ("name", "project", "interactive", "wait", "dry_run", "output_file", "error_file"),
+        "The job": (
+            "name", "project", "interactive", "wait", "dry_run", "wait_for_capacity", "output_file", "error_file",
+        ),
         "When it starts, and how it ends": (
             "priority", "begin", "limit", "max_retries", "depends_on", "depends_on_all", "depends_on_any",
             "no_auto_cancel", "group", "max_concurrent",

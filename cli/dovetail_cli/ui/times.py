@@ -102,16 +102,6 @@ def elapsed(seconds: float | None) -> str:
     return f"{days}-{clock}" if days else clock
 
 
-def brief(seconds: float) -> str:
-    """A span for summaries: `0.4 s`, `12 s`, `3m20s`, `1h05m`."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
-
-
 def utc_now() -> datetime:
     """The clock, where a command hands it on."""
     return datetime.now(UTC)

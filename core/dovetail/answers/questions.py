@@ -62,7 +62,8 @@ class DryRun(Row, frozen=True, kw_only=True):
     runs on the CPU, or is empty. `nodes` is null unless the job starts,
     and where kube-scheduler alone chooses, as for a job without GPUs. `position` counts from 1. Of a job that waits,
     `start` is null if no known end makes room for it. `cpuInSeconds` is when a job that waits for busy GPUs would run
-    on the CPU; null if it would wait for them. `limitsCounted` is false where GPUQuotas could not be read.
+    on the CPU; null if it would wait for them. `limitsCounted` is false where GPUQuotas could not be read. `text` is
+    the answer in words.
     """
 
     outcome: Literal["Starts", "Waits", "Never", "NotBefore", "Blocked", "Invalid"]
@@ -76,6 +77,10 @@ class DryRun(Row, frozen=True, kw_only=True):
     cpu_in_seconds: float | None
     array: bool
     limits_counted: bool
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
     @property
     def starts_in_seconds(self) -> float | None:

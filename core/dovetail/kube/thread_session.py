@@ -1,8 +1,8 @@
 """HTTP by the standard library in threads, for a process that sends a few requests and ends.
 
 A list command finishes before aiohttp would be imported: that import takes 0.1 s, most of it for two TLS contexts with
-all the system's certificates, which a kubeconfig with its own CA does not need. This session has no streams, no proxies
-and no redirects; `aiohttp_session` has.
+all the system's certificates, which a kubeconfig with its own CA does not need. This session has no proxies and no
+redirects; `aiohttp_session` has. The first stream loads that one.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.errors import TooLarge, Unreachable
-from dovetail.kube.http_session import CONNECT_SECONDS, Answer, Request
+from dovetail.kube.http_session import CONNECT_SECONDS, Answer, Request, Session
 
 _PORTS: Final = {"http": 80, "https": 443}
 _CHUNK_BYTES: Final = 1 << 20
@@ -34,9 +34,12 @@ class ThreadSession:
         self._tls = connection.ssl_context()
         self._free: list[http.client.HTTPConnection] = []
         self._is_closed = False
+        self._streams: Session | None = None
 
     async def close(self) -> None:
         self._is_closed = True
+        if self._streams is not None:
+            await self._streams.close()
         while self._free:
             self._free.pop().close()
 
@@ -62,7 +65,11 @@ class ThreadSession:
     def stream(
         self, request: Request, *, silence_seconds: float | None
     ) -> AbstractAsyncContextManager[Answer | AsyncIterator[bytes]]:
-        raise NotImplementedError(f"{request}: a stream needs aiohttp_session")
+        if self._streams is None:
+            from dovetail.kube.aiohttp_session import AiohttpSession  # noqa: PLC0415 - 0.1 s
+
+            self._streams = AiohttpSession(self._connection)
+        return self._streams.stream(request, silence_seconds=silence_seconds)
 
     def _line(self) -> http.client.HTTPConnection:
         address = urlsplit(self._connection.server)

@@ -10,6 +10,7 @@ from msgspec.structs import replace as with_fields
 
 from dovetail.answers.questions import DryRun, DryRunPreemption, DryRunStart, NodeShare
 from dovetail.answers.readers import EVERYTHING, Reader
+from dovetail.answers.submission import with_text
 from dovetail.api.gpujob import GPUJob, Reason
 from dovetail.api.meta import key_of
 from dovetail.api.reasons.clause import Sentence
@@ -45,6 +46,7 @@ _INVALID: Final = DryRun(
     cpu_in_seconds=None,
     array=False,
     limits_counted=True,
+    text="",
 )
 
 
@@ -100,6 +102,22 @@ def dry_run_on(
     it simulates the likeliest future alone and gives up after so many scheduling cycles. On 1,000 full nodes, one takes
     20-100 ms.
     """
+    found = _decided(
+        prepared, job=job, most_cycles=most_cycles, in_place_of=in_place_of, submitted=submitted, reader=reader
+    )
+    return with_text(found, namespace=job.metadata.namespace, now=prepared.queue.now)
+
+
+def _decided(
+    prepared: PreparedQueue,
+    *,
+    job: GPUJob,
+    most_cycles: int | None,
+    in_place_of: str,
+    submitted: bool,
+    reader: Reader,
+) -> DryRun:
+    """The answer without its text."""
     if any(each.key == in_place_of for each in prepared.queue.waiting):
         # One that runs stays: its devices are in the ledger.
         prepared = replace(prepared, queue=prepared.queue.without(in_place_of))

@@ -11,8 +11,10 @@ import msgspec
 from dovetail import names
 from dovetail.answers.jobs import EventList, JobList, Removed, event_rows, job_details, job_row, position_of
 from dovetail.answers.owners import project_of, user_of
+from dovetail.answers.submission import SubmittedJob, answer_of, submitted_job
 from dovetail.api.builtin import Event
 from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.meta import key_of
 from dovetail.api.resources import EVENTS, GPUJOBS
 from dovetail.decoding import UnreadableError, decode
 from dovetail.formats.timestamps import timestamp
@@ -26,7 +28,7 @@ from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.images import with_images
 from dovetail_gateway.v3.paging import page
-from dovetail_gateway.v3.types.jobs import DryRunFlag, JobChange, JobFilter, JobPath, NewJob
+from dovetail_gateway.v3.types.jobs import Creation, JobChange, JobFilter, JobPath, NewJob
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 _ENCODER: Final = msgspec.json.Encoder()
@@ -71,7 +73,7 @@ class Jobs:
             )
         return Answer(value=EventList(items=event_rows(found.items)))
 
-    async def create_job(self, call: Call[Nothing, DryRunFlag, NewJob]) -> Answer:
+    async def create_job(self, call: Call[Nothing, Creation, NewJob]) -> Answer:
         """Create a job as the caller. The same idempotency key gives the same job again."""
         new, key = call.body, call.headers.get(IDEMPOTENCY_KEY, "")
         name = new.name or f"{new.name_prefix}-{_suffix(key, who=call.who, namespace=new.namespace)}"
@@ -100,14 +102,26 @@ class Jobs:
         except AlreadyExists:
             if not key:
                 raise
-            return Answer(
-                status=200, value=job_row(await self._created_before(call.caller, new=new, name=name, digest=digest))
-            )
-        if not call.query.dry_run:
-            # The next request may ask for it, and is answered from the cache.
-            key_of_job = f"{new.namespace}/{job.metadata.name}"
-            await self._cache.until(key_of_job, holds=lambda found: found is not None, seconds=_SHOWN_SECONDS)
-        return Answer(status=201, value=job_row(job))
+            before = await self._created_before(call.caller, new=new, name=name, digest=digest)
+            return Answer(status=200, value=await self._answered(before, seconds=call.query.answer_seconds))
+        if call.query.dry_run:
+            return Answer(status=201, value=submitted_job(job, answer=None))
+        # The next request may ask for it, and is answered from the cache.
+        await self._cache.until(key_of(job.metadata), holds=lambda found: found is not None, seconds=_SHOWN_SECONDS)
+        return Answer(status=201, value=await self._answered(job, seconds=call.query.answer_seconds))
+
+    async def _answered(self, job: GPUJob, *, seconds: int) -> SubmittedJob:
+        """The row of a new job, and the queue's answer if it decides within that time."""
+        if not seconds:
+            return submitted_job(job, answer=None)
+
+        def decided(found: GPUJob | None) -> bool:
+            return found is not None and answer_of(found, now=self._now()) is not None
+
+        seen = await self._cache.until(key_of(job.metadata), holds=decided, seconds=seconds)
+        if seen is None or seen.metadata.uid != job.metadata.uid:
+            return submitted_job(job, answer=None)
+        return submitted_job(seen, answer=answer_of(seen, now=self._now()))
 
     async def _created_before(self, caller: Caller, *, new: NewJob, name: str, digest: str) -> GPUJob:
         """The job that the same request created. Raises `RequestFailedError` if it was another request."""

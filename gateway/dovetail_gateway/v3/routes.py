@@ -7,6 +7,7 @@ from dovetail.answers.nodes import DeviceList, NodeList, NodeRow
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail.answers.quotas import QuotaList
+from dovetail.answers.submission import SubmittedJob
 from dovetail.answers.waste import NodeFindings, RightSizePage
 from dovetail_gateway.routing.problems import Problem
 from dovetail_gateway.routing.table import (
@@ -33,7 +34,7 @@ from dovetail_gateway.v3.snapshots import Snapshots
 from dovetail_gateway.v3.types.common import Page
 from dovetail_gateway.v3.types.effects import PlannedChange
 from dovetail_gateway.v3.types.history import HistoryFilter
-from dovetail_gateway.v3.types.jobs import DryRunFlag, JobChange, JobFilter, JobPath, LogQuery, NewJob
+from dovetail_gateway.v3.types.jobs import Creation, JobChange, JobFilter, JobPath, LogQuery, NewJob
 from dovetail_gateway.v3.types.nodes import NodeFilter, NodePath
 from dovetail_gateway.v3.types.plan import PlanFilter
 from dovetail_gateway.v3.types.questions import NewRequest
@@ -92,7 +93,8 @@ def _jobs(jobs: Jobs) -> list[Route]:
         ),
         route(
             "POST", _JOBS, jobs.create_job, summary="Create a job", tag="v3", right=acts("create"),
-            answers={200: JobRow, 201: JobRow, 404: Problem, 409: Problem}, path_type=Nothing, query_type=DryRunFlag,
+            answers={200: SubmittedJob, 201: SubmittedJob, 404: Problem, 409: Problem}, path_type=Nothing,
+            query_type=Creation,
             body_type=NewJob, headers=(_KEY,), synced=False,
         ),
         route(

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from dovetail.answers.questions import DryRun
+from dovetail.answers.submission import BLIND, with_text
 from dovetail.decoding import decode
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, Status
@@ -17,7 +18,6 @@ from dovetail.sdk.calls.call import Call
 from dovetail_cli.cluster import gateway
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.explain import render
-from dovetail_cli.submit.dry_run import BLIND, in_words
 from dovetail_cli.ui.errors import CommandError, MissingError, NoConnectionError, UsageError
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
@@ -56,7 +56,7 @@ async def test_an_explanation_names_no_other_tenant(api: GatewayApiServer, face:
 async def test_a_dry_run_says_where_it_would_start(api: GatewayApiServer, face: Face) -> None:  # noqa: F811
     async with cluster_of(api) as cluster:
         found = await gateway.ask(cluster, url=face.url, call=v3.dry_run("red", spec={**EIGHT, "workers": 1}))
-    assert in_words(found, namespace="red", now=NOW) == "It would start now on b (8 GPUs)."
+    assert with_text(found, namespace="red", now=NOW).text == "It would start now on b (8 GPUs)."
 
 
 async def test_a_job_that_is_hidden_does_not_exist(api: GatewayApiServer, face: Face) -> None:  # noqa: F811
@@ -126,7 +126,7 @@ def answer(**fields: object) -> DryRun:
     waits = {"outcome": "Waits", "reason": "Resources", "message": "Need 8 GPUs, only 6 available", "position": 3}
     start = {"seconds": 3600.0, "earliest": None, "latest": None, "basis": "another tenant ends"}
     rest = {"details": [], "nodes": None, "start": start, "preemption": None, "cpuInSeconds": None}
-    values = {**waits, **rest, "array": False, "limitsCounted": True}
+    values = {**waits, **rest, "array": False, "limitsCounted": True, "text": ""}
     return decode(msgspec.json.encode({**values, **fields}), as_type=DryRun)
 
 
@@ -165,12 +165,12 @@ AT = "it would start in about 90 s, at 2026-01-01T12:01:30Z."
     ],
 )
 def test_each_outcome_is_one_that_a_person_can_use(fields: dict[str, object], sentence: str) -> None:
-    assert in_words(answer(**fields), namespace="red", now=NOW) == sentence
+    assert with_text(answer(**fields), namespace="red", now=NOW).text == sentence
 
 
 def test_a_victim_of_another_namespace_has_its_namespace() -> None:
     found = answer(start=None, preemption=preemption(victims=[MINE], others=0))
-    assert " red/train (priority 5) would be preempted" in in_words(found, namespace="blue", now=NOW)
+    assert " red/train (priority 5) would be preempted" in with_text(found, namespace="blue", now=NOW).text
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,3 @@ def test_a_victim_of_another_namespace_has_its_namespace() -> None:
 )
 def test_the_sooner_of_both_ways_is_when_it_starts(fields: dict[str, object], seconds: float | None) -> None:
     assert answer(**fields).starts_in_seconds == seconds
-
-
-def test_an_invalid_request_ends_the_command() -> None:
-    invalid = answer(outcome="Invalid", reason="Invalid", message="spec.gpu 'x' is not allowed")
-    with pytest.raises(CommandError, match=r"^Invalid: spec\.gpu 'x' is not allowed$"):
-        in_words(invalid, namespace="red", now=NOW)

@@ -114,3 +114,16 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path, text: str, says: str
     path.write_text(text)
     with pytest.raises(UsageError, match=says):
         read(param_file=str(path))
+
+
+@pytest.mark.parametrize("word", ["echo {seed}", "{Lr}", "a{lr}b{bs}"])
+def test_a_placeholder_that_no_parameter_fills_in_is_refused(word: str) -> None:
+    sweep = read(params=["lr=0.1,0.2"]).sweep
+    with pytest.raises(UsageError, match=r"is no parameter: --param names \{lr\}"):
+        arrays.check_placeholders(["python", word], sweep=sweep)
+
+
+@pytest.mark.parametrize("word", ["{lr}", "${HOME}", "{}", "{print $1}", "{ echo; }", "{1}"])
+def test_other_braces_stay(word: str) -> None:
+    arrays.check_placeholders([word], sweep=read(params=["lr=0.1,0.2"]).sweep)
+    arrays.check_placeholders(["{seed}"], sweep=None)

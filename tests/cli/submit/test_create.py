@@ -1,35 +1,30 @@
 """Submitting against an API server that plays its part from a script."""
 
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
 
+from dovetail.answers.submission import answer_of
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.submit import create, submit
-from dovetail_cli.ui.errors import CommandError
+from dovetail_cli.ui.errors import CommandError, UsageError
 from tests.cli.builders import make_job
-from tests.core.kube.api import Answer, Api, Stream
+from tests.core.kube.api import Answer, Api
 
 JOBS = "/apis/dovetail.dev/v1beta1/namespaces/default/gpujobs"
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TAKEN = Answer(status=409, body={"code": 409, "reason": "AlreadyExists", "message": "there is one"})
 
 
 def wire(job: GPUJob) -> dict[str, Any]:
     found: dict[str, Any] = values_of(job)
     return found
-
-
-def listing(*jobs: GPUJob) -> Answer:
-    return Answer(body={"metadata": {"resourceVersion": "1"}, "items": [wire(job) for job in jobs]})
-
-
-def event(kind: str, job: GPUJob) -> bytes:
-    return msgspec.json.encode({"type": kind, "object": wire(job)}) + b"\n"
 
 
 async def test_a_job_is_created_under_its_name(api: Api, cluster: Cluster) -> None:
@@ -62,25 +57,109 @@ async def test_the_manifest_of_a_dry_run_is_in_the_version_that_people_write(api
     assert api.of(f"POST {JOBS}")[0].body["apiVersion"] == "dovetail.dev/v1beta1"
 
 
+def seen(job: GPUJob) -> Answer:
+    return Answer(body=wire(job))
+
+
+def replaced(uid: str) -> GPUJob:
+    job = make_job("train")
+    return msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, uid=uid))
+
+
+def decided(reason: str = "", message: str = "", *, phase: str = "Queued", gpu: str = "1", **status: Any) -> GPUJob:
+    job = make_job("train", number=42, phase=phase, reason=reason, message=message, **status)
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, gpu=gpu))
+
+
 async def test_the_number_is_the_one_that_the_operator_writes(api: Api, cluster: Cluster) -> None:
-    numbered = make_job("train", number=42, resource_version="2")
-    api.answer(f"GET {JOBS}", listing(make_job("train")))
-    api.answer(f"WATCH {JOBS}", Stream(chunks=[event("MODIFIED", numbered)]))
+    api.answer(f"GET {JOBS}/train", seen(make_job("train")), seen(make_job("train", number=42)))
     assert (await create.until_numbered(cluster, job=make_job("train"), seconds=10)).status.number == 42
-    assert api.of(f"GET {JOBS}")[0].query["fieldSelector"] == "metadata.name=train"
 
 
 async def test_without_an_operator_the_wait_ends_with_a_hint(api: Api, cluster: Cluster) -> None:
-    api.answer(f"GET {JOBS}", listing(make_job("train")))
+    api.answer(f"GET {JOBS}/train", *[seen(make_job("train"))] * 50)
     with pytest.raises(CommandError, match=r'"train" is submitted, but .* is dovetail-operator running\?'):
         await create.until_numbered(cluster, job=make_job("train"), seconds=0.05)
 
 
-async def test_a_job_that_is_deleted_meanwhile_ends_the_wait(api: Api, cluster: Cluster) -> None:
-    api.answer(f"GET {JOBS}", listing(make_job("train")))
-    api.answer(f"WATCH {JOBS}", Stream(chunks=[event("DELETED", make_job("train"))]))
-    with pytest.raises(CommandError, match="was deleted before it got a number"):
+@pytest.mark.parametrize(
+    "answer", [Answer(status=404, body={"code": 404, "reason": "NotFound"}), seen(replaced("another"))]
+)
+async def test_a_job_that_is_deleted_meanwhile_ends_the_wait(api: Api, cluster: Cluster, answer: Answer) -> None:
+    api.answer(f"GET {JOBS}/train", answer)
+    with pytest.raises(CommandError, match="was deleted before the queue answered"):
         await create.until_numbered(cluster, job=make_job("train"), seconds=10)
+
+
+async def test_the_answer_is_the_queues_first_decision(api: Api, cluster: Cluster) -> None:
+    undecided, waits = decided("Evaluating"), decided("Resources", "Need 1 GPU, only 0 available")
+    api.answer(f"GET {JOBS}/train", seen(undecided), seen(waits))
+    answer = await create.until_answered(cluster, job=undecided, seconds=10)
+    assert answer is not None
+    assert answer.text == "It waits. Resources: Need 1 GPU, only 0 available."
+
+
+async def test_a_queue_that_has_not_decided_in_time_gives_no_answer(api: Api, cluster: Cluster) -> None:
+    api.answer(f"GET {JOBS}/train", *[seen(decided("Evaluating"))] * 50)
+    assert await create.until_answered(cluster, job=decided("Evaluating"), seconds=0.05) is None
+
+
+NEVER = "Need 2 GPUs, only 0 available: no node has model V10, there is V100"
+
+
+@pytest.mark.parametrize(
+    ("end", "said"), [("", f"{NEVER}. To run"), ('; did you mean "V100"?', f'{NEVER}; did you mean "V100"? To run')]
+)
+async def test_a_job_that_could_never_start_is_withdrawn_and_refused(
+    api: Api, cluster: Cluster, end: str, said: str
+) -> None:
+    job = decided("ExceedsCapacity", NEVER + end)
+    api.answer(f"DELETE {JOBS}/train", Answer())
+    with pytest.raises(CommandError) as refused:
+        await create.refuse_if_hopeless(cluster, job=job, answer=answer_of(job, now=NOW))
+    assert str(refused.value).startswith(f"not queued, it could never start here: {said}")
+    assert "--cpu-fallback" in str(refused.value)
+    assert "--wait-for-capacity" in str(refused.value)
+    assert refused.value.exit_code == 1
+    assert api.of(f"DELETE {JOBS}/train")[0].body["preconditions"] == {"uid": job.metadata.uid}
+
+
+async def test_a_job_that_cannot_be_withdrawn_is_named(api: Api, cluster: Cluster) -> None:
+    job = decided("ExceedsCapacity", NEVER)
+    api.answer(f"DELETE {JOBS}/train", Answer(status=403, body={"code": 403, "message": "you may not"}))
+    with pytest.raises(CommandError, match=r"^job 42 can never start here: .* \(It stays: you may not\)$"):
+        await create.refuse_if_hopeless(cluster, job=job, answer=answer_of(job, now=NOW))
+
+
+@pytest.mark.parametrize(
+    "job", [decided("Resources", "Need 1"), decided("ExceedsCapacity", NEVER, gpu="3g.20gb"), decided("Evaluating")]
+)
+async def test_a_job_that_may_start_some_day_stays(cluster: Cluster, job: GPUJob) -> None:
+    await create.refuse_if_hopeless(cluster, job=job, answer=answer_of(job, now=NOW))
+
+
+BATCH = "/apis/batch/v1/namespaces/default/jobs/train"
+
+
+async def test_the_name_of_another_batch_job_is_refused(api: Api, cluster: Cluster) -> None:
+    api.answer(f"GET {BATCH}", Answer(body={"metadata": {"name": "train"}}))
+    with pytest.raises(UsageError, match=r'^--name "train": namespace default has a batch Job of this name'):
+        await create.check_free(cluster, name="train")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(status=404, body={"code": 404, "reason": "NotFound"}),
+        Answer(status=403, body={"code": 403, "reason": "Forbidden"}),
+        Answer(
+            body={"metadata": {"ownerReferences": [{"kind": "GPUJob", "apiVersion": "v1", "name": "t", "uid": "u"}]}}
+        ),
+    ],
+)
+async def test_a_free_name_and_that_of_an_own_job_are_not(api: Api, cluster: Cluster, answer: Answer) -> None:
+    api.answer(f"GET {BATCH}", answer)
+    await create.check_free(cluster, name="train")
 
 
 def test_standard_output_has_the_number_alone() -> None:
@@ -88,7 +167,7 @@ def test_standard_output_has_the_number_alone() -> None:
 
 
 def test_a_simulated_job_says_so_without_a_number_that_a_script_could_take(capsys: pytest.CaptureFixture[str]) -> None:
-    create.announce(make_job("train", number=42, simulated=True))
+    create.announce(make_job("train", number=42, simulated=True), answer=None)
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "dovetail: simulated: the nodes of this cluster run nothing.\n")
 
@@ -97,12 +176,19 @@ def test_on_a_terminal_the_name_is_said_and_how_to_run_jobs_for_real(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    create.announce(make_job("train", number=42, simulated=True))
-    name, simulated = capsys.readouterr().err.splitlines()
+    create.announce(make_job("train", number=42, simulated=True), answer=None)
+    name, undecided, simulated = capsys.readouterr().err.splitlines()
     assert name == "Its name is train."
+    assert undecided == "The queue has not decided yet: dovetail explain 42"
     assert simulated.endswith("To run jobs on this machine: gflowd down, then gflowd up.")
 
 
+def test_the_answer_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    job = decided("Resources", "Need 1 GPU, only 0 available")
+    create.announce(job, answer=answer_of(job, now=NOW))
+    assert capsys.readouterr() == ("", "It waits. Resources: Need 1 GPU, only 0 available.\n")
+
+
 def test_a_job_that_really_runs_says_nothing_where_no_one_reads(capsys: pytest.CaptureFixture[str]) -> None:
-    create.announce(make_job("train", number=42))
+    create.announce(make_job("train", number=42), answer=None)
     assert capsys.readouterr() == ("", "")

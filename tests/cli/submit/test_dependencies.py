@@ -20,7 +20,12 @@ REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
 def read(one: str | None = None, *, all_of: str | None = None, any_of: str | None = None) -> dependencies.Wanted | None:
-    return dependencies.read(one, all_of=all_of, any_of=any_of)
+    return dependencies.read(None if one is None else [one], all_of=all_of, any_of=any_of)
+
+
+def test_a_second_job_is_refused_and_not_dropped() -> None:
+    with pytest.raises(UsageError, match=r"^-d 7 -d 8: -d names one job; use --depends-on-all 7,8$"):
+        dependencies.read(["7", "8"], all_of=None, any_of=None)
 
 
 def test_the_options_name_one_all_or_any() -> None:

@@ -11,9 +11,8 @@ from dovetail_cli.app import run
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.submit import manifest, on_cluster, terminal
 from dovetail_cli.submit.local import Local
-from dovetail_cli.submit.manifest import Submission
+from dovetail_cli.submit.manifest import Submission, with_spec
 from dovetail_cli.submit.on_cluster import Asked
-from dovetail_cli.submit.workdir.directory import with_spec
 from dovetail_cli.ui.errors import UsageError
 
 PLAIN = Submission(name="shell", command=["bash"], request=None, image="train:1")

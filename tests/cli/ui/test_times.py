@@ -53,13 +53,6 @@ def test_run_time_is_shown_as_slurm_shows_it(seconds: float | None, text: str) -
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.44, "0.4 s"), (12.3, "12 s"), (200, "3m20s"), (3900, "1h05m"), (119.9, "2m00s")]
-)
-def test_a_span_in_a_summary_is_brief(seconds: float, text: str) -> None:
-    assert times.brief(seconds) == text
-
-
-@pytest.mark.parametrize(
     ("text", "begins"),
     [
         ("now+10m", "2026-11-21T11:10:00Z"),

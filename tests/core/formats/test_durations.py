@@ -1,6 +1,6 @@
 import pytest
 
-from dovetail.formats.durations import human, moment, timestamp
+from dovetail.formats.durations import brief, human, moment, timestamp
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,10 @@ def test_durations_read_as_kubectl_prints_them(seconds: float, text: str) -> Non
 
 def test_a_time_survives_writing_and_reading() -> None:
     assert timestamp(moment("2026-11-21T13:00:05Z")) == "2026-11-21T13:00:05Z"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.44, "0.4 s"), (12.3, "12 s"), (200, "3m20s"), (3900, "1h05m"), (119.9, "2m00s")]
+)
+def test_a_span_in_a_summary_is_brief(seconds: float, text: str) -> None:
+    assert brief(seconds) == text

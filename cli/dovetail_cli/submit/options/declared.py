@@ -54,7 +54,7 @@ Memory = Annotated[
 CPUs = Annotated[str | None, typer.Option("--cpus", metavar="N", help="CPUs of each worker, such as 4 or 0.5.")]
 Priority = Annotated[int, typer.Option("-p", "--priority", metavar="0-255", help="Higher goes first.")]
 DependsOn = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option("-d", "--depends-on", metavar="JOB", help="Start after this job has succeeded; @ is your last one."),
 ]
 DependsOnAll = Annotated[
@@ -168,6 +168,10 @@ OutputFile = Annotated[
 ]
 ErrorFile = Annotated[
     str | None, typer.Option("-e", "--error", metavar="FILE", help="File for the job's errors [that of its output].")
+]
+WaitForCapacity = Annotated[
+    bool,
+    typer.Option("--wait-for-capacity", help="Queue the job although no node of this cluster could ever run it."),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check the job and say where and when it would start; submit nothing.")

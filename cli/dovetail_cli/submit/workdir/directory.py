@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-import msgspec
-
-from dovetail.api.gpujob import GPUJob, spec_of, template_of
+from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail_cli.submit.attachments import VOLUMES
+from dovetail_cli.submit.manifest import with_spec
 from dovetail_cli.submit.workdir import unpack
 from dovetail_cli.submit.workdir.archive import MAX_UNPACKED_BYTES
 from dovetail_cli.submit.workdir.place import Place
@@ -64,12 +63,6 @@ class Directory:
             "command": ["sh", "-c", unpack.SCRIPT, INIT_CONTAINER, *words],
             "volumeMounts": [mount, {"name": VOLUMES[self.purpose], "mountPath": _ARCHIVE_FOLDER, "readOnly": True}],
         }
-
-
-def with_spec(job: GPUJob, *, spec: Mapping[str, Any]) -> GPUJob:
-    """The job with another pod spec."""
-    template = template_of(spec, metadata=job.spec.template.metadata)
-    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template))
 
 
 def running_in(job: GPUJob, *, path: str) -> GPUJob:

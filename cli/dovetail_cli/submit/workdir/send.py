@@ -4,7 +4,6 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +11,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail_cli.cluster import kubectl
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.submit import create
+from dovetail_cli.submit.attachments import Sent
 from dovetail_cli.submit.workdir import archive, directory, listing, place, too_large, unpack
 from dovetail_cli.submit.workdir.directory import Directory
 from dovetail_cli.submit.workdir.files_pod import CONTAINER, files_pod
@@ -28,14 +28,6 @@ trap 'rm -f "$received"' EXIT
 cat >"$received"
 sh -c "$script" dovetail-unpack "$received" "$@"
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """A job that runs in its directory, and what must be created with it."""
-
-    job: GPUJob
-    attached: tuple[Directory, ...] = ()
 
 
 def typed_in() -> Path | None:

@@ -27,6 +27,8 @@ from dovetail.sdk.progress import Progress
 T = TypeVar("T")
 # So many rows are asked for at once.
 _PAGE: Final = 200
+# How long a submission waits for the queue's answer, which usually takes some milliseconds.
+_ANSWER_SECONDS: Final = 1
 
 
 class AsyncClient:
@@ -70,6 +72,7 @@ class AsyncClient:
         `gpu` is a request for each worker, such as 2, 0.5 or `2(V100)`; 0 asks for none. With `cpu_fallback` the job
         runs on the CPU if no node of the cluster could ever have its GPUs, with `cpu_fallback_after_seconds` also
         after it has waited so long for busy ones. The same request with the same `key` gives the same job again.
+        `job.answer` says where it starts, what it waits for, or that it can never start here.
         """
         asked = spec or specs.job(
             command,
@@ -85,7 +88,7 @@ class AsyncClient:
         body = {"namespace": namespace or self._namespace, "spec": asked}
         if name is not None:
             body["name"] = specs.checked_name(name)
-        row = await self._transport.send(v3.create(body, key=_key(key)))
+        row = await self._transport.send(v3.create(body, key=_key(key), answer_seconds=_ANSWER_SECONDS))
         return AsyncJob(row, transport=self._transport, submitted=True)
 
     def allocation(

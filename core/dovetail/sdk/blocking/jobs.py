@@ -7,7 +7,8 @@ from typing import Any, Final, TypeVar
 
 from dovetail.answers.effects import Effects
 from dovetail.answers.jobs import EventRow, JobRow
-from dovetail.answers.questions import Explanation
+from dovetail.answers.questions import DryRun, Explanation
+from dovetail.answers.submission import SubmittedJob
 from dovetail.sdk.blocking import runtime
 from dovetail.sdk.blocking.transport import Transport
 from dovetail.sdk.calls import v3
@@ -29,6 +30,8 @@ class Job:
 
     def __init__(self, row: JobRow, *, transport: Transport, submitted: bool = False) -> None:
         self.row = row
+        # The queue's answer to the submission. None of a job that another call submitted, or without one within 1 s.
+        self.answer: DryRun | None = row.answer if isinstance(row, SubmittedJob) else None
         self._transport = transport
         self._unseen_until = time.monotonic() + _LAG_SECONDS if submitted else 0.0
 

@@ -10,6 +10,7 @@ from dovetail.answers.nodes import NodeList
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail.answers.quotas import QuotaList
+from dovetail.answers.submission import SubmittedJob
 from dovetail.answers.waste import NodeFindings, RightSizePage
 from dovetail.sdk.calls.call import Call, query, segment
 
@@ -36,9 +37,10 @@ def jobs(
     return Call(method="GET", path=_JOBS, as_type=JobList, query=asked)
 
 
-def create(body: Mapping[str, Any], *, key: str) -> Call[JobRow]:
-    """Create a job; the same key gives the same job again."""
-    return Call(method="POST", path=_JOBS, as_type=JobRow, body=body, key=key)
+def create(body: Mapping[str, Any], *, key: str, answer_seconds: int = 0) -> Call[SubmittedJob]:
+    """Create a job, and wait so long for the queue's answer; the same key gives the same job again."""
+    asked = query(answerSeconds=answer_seconds or None)
+    return Call(method="POST", path=_JOBS, as_type=SubmittedJob, query=asked, body=body, key=key)
 
 
 def job(namespace: str, *, name: str) -> Call[JobDetails]:

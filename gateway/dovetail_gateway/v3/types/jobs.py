@@ -39,10 +39,13 @@ class NewJob(Input, frozen=True, kw_only=True):
     annotations: Annotated[dict[str, str], Meta(max_length=64)] = {}
 
 
-class DryRunFlag(Input, frozen=True, kw_only=True):
-    """Whether to store anything."""
+class Creation(Input, frozen=True, kw_only=True):
+    """Whether to store anything, and whether to wait for the queue's answer."""
 
     dry_run: Annotated[bool, Meta(description="Validate only: nothing is created.")] = False
+    answer_seconds: Annotated[
+        int, Meta(ge=0, le=10, description="Wait up to so many seconds for the queue's `answer`; 0 does not.")
+    ] = 0
 
 
 class JobChange(Input, frozen=True, kw_only=True, omit_defaults=True):
