@@ -102,7 +102,9 @@ async def until_answered(cluster: Cluster, *, job: GPUJob, seconds: float = ANSW
 
 
 async def refuse_if_hopeless(cluster: Cluster, *, job: GPUJob, answer: DryRun | None) -> None:
-    """Withdraw a job that no node of this cluster could ever run. Raises `CommandError` with what would help.
+    """Withdraw a job that no node of this cluster could ever run.
+
+    Raises `CommandError` with what would help.
 
     A MIG profile that no GPU has now may come: GPUs are partitioned for jobs that wait.
     """
@@ -121,7 +123,10 @@ async def refuse_if_hopeless(cluster: Cluster, *, job: GPUJob, answer: DryRun | 
 
 
 async def check_free(cluster: Cluster, *, name: str) -> None:
-    """Raise `UsageError` if a batch Job of the name exists that is no job's of ours: ours would wait for its end."""
+    """Raise `UsageError` if a batch Job of the name belongs to no GPUJob.
+
+    The new job would wait for its end.
+    """
     try:
         found = await cluster.client.get(JOBS, name=name, as_type=_Owned, namespace=cluster.namespace)
     except (NotFound, Forbidden):
@@ -139,9 +144,9 @@ class _Owned(Described, frozen=True, kw_only=True):
 
 
 async def _until(cluster: Cluster, *, job: GPUJob, seconds: float, holds: Callable[[GPUJob], bool]) -> GPUJob | None:
-    """The job once `holds` is true of it; None if that takes too long. Raises `CommandError` if it is gone.
+    """The job once `holds` is true of it; None if that takes too long.
 
-    It looks again and again: a watch would need a client whose import takes longer than most numbers.
+    Raises `CommandError` if it is gone. It polls, because a watch would need a client whose import takes longer than most numbers.
     """
     pause = _FIRST_LOOK_SECONDS
     with contextlib.suppress(TimeoutError):
