@@ -146,7 +146,8 @@ class _Owned(Described, frozen=True, kw_only=True):
 async def _until(cluster: Cluster, *, job: GPUJob, seconds: float, holds: Callable[[GPUJob], bool]) -> GPUJob | None:
     """The job once `holds` is true of it; None if that takes too long.
 
-    Raises `CommandError` if it is gone. It polls, because a watch would need a client whose import takes longer than most numbers.
+    Raises `CommandError` if it is gone. It polls, because a watch would need a client that takes longer to import than
+    most numbers to come.
     """
     pause = _FIRST_LOOK_SECONDS
     with contextlib.suppress(TimeoutError):
