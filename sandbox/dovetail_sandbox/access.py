@@ -16,7 +16,7 @@ import yaml
 from dovetail.api.builtin import Node
 from dovetail.api.resources import CLUSTERROLEBINDINGS, NODES, ROLEBINDINGS, SERVICEACCOUNTS
 from dovetail.kube.auth.connection import load_connection
-from dovetail.kube.auth.kubeconfig import LOCAL_NODE, SIMULATED_NODES
+from dovetail.kube.auth.kubeconfig import GATEWAY, LOCAL_NODE, SIMULATED_NODES
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists
 from dovetail_sandbox.errors import ChartError, SandboxError
@@ -48,14 +48,18 @@ def write_admin_kubeconfig(
     port: int,
     local_data: Path | None = None,
     simulated: bool = False,
+    gateway: str = "",
 ) -> None:
     """Write a self-contained administrator's kubeconfig; its context is `dovetail-<name>`.
 
     `local_data` is the folder in which the local node of this cluster finds what `gbatch` leaves for it; `simulated`
-    says that all its nodes are simulated.
+    says that all its nodes are simulated. `gateway` is the URL of its gateway, which the sandbox's user uses.
     """
     extensions = [{"name": LOCAL_NODE, "extension": {"data": str(local_data)}}] if local_data is not None else []
     extensions += [{"name": SIMULATED_NODES, "extension": {}}] if simulated else []
+    if gateway:
+        account = f"{USER_NAMESPACE}/{USER}"
+        extensions.append({"name": GATEWAY, "extension": {"url": gateway, "account": account}})
     write_certificate_kubeconfig(
         path,
         context=f"dovetail-{name}",

@@ -12,6 +12,7 @@ from dovetail import names
 from dovetail.jobs.display_name import is_object_name
 from dovetail.jobs.local_submission import Folders
 from dovetail.names import UNUSED_IMAGE
+from dovetail.sdk import local_files
 from dovetail_cli.submit.config_file import ConfigFile
 from dovetail_cli.submit.manifest import Submission
 from dovetail_cli.ui.errors import CommandError, UsageError
@@ -20,9 +21,6 @@ _ALL: Final = "ALL"
 _NONE: Final = "NONE"
 # What a job gets in addition to the variables that --export names.
 _MINIMAL: Final = ("HOME", "LOGNAME", "USER", "SHELL", "PATH", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
-# Variables of the job that gbatch may be called in. Another job must not inherit them.
-_OF_A_JOB: Final = (names.ENV_TASK_ID, names.ENV_GFLOW_TASK_ID, names.ENV_SLURM_TASK_ID, names.ENV_CONFIG)
-_PRIVATE: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +64,7 @@ def for_local_node(
             _leave(along.text.encode(), file=copy)
     if environment is not None:
         if not dry_run:
-            _leave(_encoded(environment), file=Folders(data).environments / name)
+            _leave(local_files.encoded(environment), file=Folders(data).environments / name)
         annotations[names.ENVIRONMENT] = name
     return replace(
         submission,
@@ -85,7 +83,7 @@ def leave_environment(data: Path) -> dict[str, str]:
     Raises `CommandError` if it cannot be written.
     """
     name, environment = secrets.token_hex(16), exported(None, environ=os.environ)
-    _leave(_encoded(environment or {}), file=Folders(data).environments / name)
+    _leave(local_files.encoded(environment or {}), file=Folders(data).environments / name)
     return {names.ENVIRONMENT: name}
 
 
@@ -96,7 +94,7 @@ def exported(text: str | None, *, environ: Mapping[str, str]) -> dict[str, str] 
         return None
     if _NONE in words or "" in words:
         raise UsageError(f'--export "{text}": write ALL, NONE, or names such as ALL,LR=0.1 or PATH,LR')
-    everything = {name: value for name, value in environ.items() if name not in _OF_A_JOB}
+    everything = local_files.own(environ)
     found = everything if _ALL in words else _minimal(environ)
     for word in words:
         name, equals, value = word.partition("=")
@@ -111,15 +109,8 @@ def _minimal(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in _MINIMAL if name in environ}
 
 
-def _encoded(environment: Mapping[str, str]) -> bytes:
-    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
-
-
 def _leave(data: bytes, *, file: Path) -> None:
     try:
-        file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE)
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(data)
+        local_files.keep(data, file=file)
     except OSError as error:
         raise CommandError(f"{file}: it cannot be kept for the job: {error.strerror}") from error

@@ -33,6 +33,11 @@ class Folders:
         """The files that go along with submissions, by the same ID."""
         return self.data / "files"
 
+    @property
+    def calls(self) -> Path:
+        """The functions that jobs call, and what they return, by an ID."""
+        return self.data / "calls"
+
 
 def is_id(text: str) -> bool:
     """Whether a text can be the ID of a submission's environment: it becomes part of a path."""

@@ -12,6 +12,7 @@ DovetailError
 │   ├── InvalidError           400, 415, 422: the request cannot be used; the message names field and value
 │   └── BusyError              429, 502, 503, 504: later
 ├── WaitTimeoutError       what was waited for has not happened in time
+├── FunctionFailedError    a function has no value: the job ended without one, or its error cannot be read here
 ├── AllocationLostError    an allocation ended before it was released
 └── MissingExtraError      a package is not installed; the message has the command
 """
@@ -91,6 +92,15 @@ class WaitTimeoutError(DovetailError, TimeoutError):
     def __init__(self, what: str, *, seconds: float, last: str) -> None:
         self.seconds = seconds
         super().__init__(f"{what} within {seconds:g} s: {last}" if last else f"{what} within {seconds:g} s")
+
+
+class FunctionFailedError(DovetailError):
+    """A function has no value; `traceback` is that of the job, empty without one."""
+
+    def __init__(self, job: str, *, problem: str, traceback: str = "") -> None:
+        self.problem = problem
+        self.traceback = traceback
+        super().__init__(f"{job}: {problem}\n\n{traceback}".rstrip())
 
 
 class AllocationLostError(DovetailError):

@@ -3,7 +3,7 @@
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from dovetail.gpu.request import RequestError, parse
 from dovetail.sdk.errors import InvalidError
@@ -47,21 +47,53 @@ def reservation(gpu: str | float, *, lease_seconds: int, priority: int, workers:
     }
 
 
-def job(
-    command: Sequence[str],
-    *,
-    image: str,
-    gpu: str | float,
-    environment: Mapping[str, str],
-    priority: int,
-    workers: int,
-    time_limit_seconds: int | None,
-    cpu_fallback: bool,
-    cpu_fallback_after_seconds: int | None,
-) -> dict[str, Any]:
-    """A command in a container. Raises `InvalidError`."""
+class JobOptions(TypedDict, total=False):
+    """What a submission may say about its job.
+
+    image                       the container's image; simulated nodes and one's own machine need none
+    gpu                         the request of each worker: 2, 0.5, `2(V100)`; 0 asks for none; by default 1
+    name, namespace             of the object; by default a new name in the client's namespace
+    environment                 variables
+    priority                    0 to 255, by default 10
+    workers                     their number, each with its own GPUs: all start together, with torchrun's variables
+    retries                     how often the job is tried again after a worker has failed
+    depends_on                  jobs, or their names, that must succeed first
+    time_limit_seconds          after so long it is ended
+    cpu_fallback                whether it runs on the CPU if no node could ever have its GPUs
+    cpu_fallback_after_seconds  also after it has waited so long for busy ones
+    spec                        further fields of the GPUJob; without a command, the whole spec
+    key                         the same request with the same key gives the same job again
+    """
+
+    image: str
+    gpu: str | float
+    name: str | None
+    namespace: str | None
+    environment: Mapping[str, str] | None
+    priority: int
+    workers: int
+    retries: int
+    depends_on: Sequence[Any]
+    time_limit_seconds: int | None
+    cpu_fallback: bool
+    cpu_fallback_after_seconds: int | None
+    spec: Mapping[str, Any] | None
+    key: str | None
+
+
+def asked(command: Sequence[str], *, options: JobOptions) -> Mapping[str, Any]:
+    """The spec of the GPUJob that a submission means. Raises `InvalidError`."""
+    more = options.get("spec")
+    if more is not None and not command:
+        return more
+    return {**_job(command, options=options), **(more or {})}
+
+
+def _job(command: Sequence[str], *, options: JobOptions) -> dict[str, Any]:
+    """A command in a container."""
     if isinstance(command, str) or not command:
         raise _invalid('command: a list of words, such as ["python", "train.py"]')
+    image, gpu, environment = options.get("image"), options.get("gpu", 1), options.get("environment") or {}
     # Without an image, the gateway names one where no node runs images, and refuses the job elsewhere.
     container = ({"image": image} if image else {}) | {
         "name": "main",
@@ -69,19 +101,21 @@ def job(
         "env": [{"name": name, "value": value} for name, value in environment.items()],
     }
     spec: dict[str, Any] = {
-        "priority": priority,
-        "workers": workers,
+        "priority": options.get("priority", 10),
+        "workers": options.get("workers", 1),
         "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
     }
     # No GPU is a request of its own: 0 is none of the texts.
     spec |= {"resources": {"device": "cpu"}} if gpu == 0 else {"gpu": checked_request(gpu)}
-    if time_limit_seconds is not None:
-        spec["activeDeadlineSeconds"] = time_limit_seconds
-    if cpu_fallback or cpu_fallback_after_seconds is not None:
-        spec["onNoGPU"] = "RunOnCPU"
-    if cpu_fallback_after_seconds is not None:
-        spec["onNoGPUAfterSeconds"] = cpu_fallback_after_seconds
-    return spec
+    after = options.get("cpu_fallback_after_seconds")
+    further = {
+        "backoffLimit": options.get("retries"),
+        "dependencies": [{"name": getattr(each, "name", each)} for each in options.get("depends_on", ())] or None,
+        "activeDeadlineSeconds": options.get("time_limit_seconds"),
+        "onNoGPU": "RunOnCPU" if options.get("cpu_fallback") or after is not None else None,
+        "onNoGPUAfterSeconds": after,
+    }
+    return spec | {name: value for name, value in further.items() if value is not None}
 
 
 def _invalid(message: str) -> InvalidError:

@@ -9,7 +9,7 @@ from typing import Final
 from dovetail.process import identity
 from dovetail_local_node.launch import MARK as JOB_MARK
 from dovetail_sandbox import access, credential, state
-from dovetail_sandbox.bringup.plan import Work
+from dovetail_sandbox.bringup.plan import GATEWAY_PORT, Work
 from dovetail_sandbox.cluster import KWOK_CLUSTER, tail
 from dovetail_sandbox.errors import ComponentFailedError
 from dovetail_sandbox.installed import chart
@@ -127,6 +127,7 @@ def _write_admin_kubeconfig(work: Work) -> None:
             key=cluster.pki / "admin.key",
             port=work.api_port,
             simulated=not work.plan.real_node,
+            gateway=_gateway_of(work),
         )
         return
     node = work.local_node()
@@ -139,7 +140,14 @@ def _write_admin_kubeconfig(work: Work) -> None:
         key=node.key("user"),
         port=work.api_port,
         local_data=node.data,
+        gateway=_gateway_of(work),
     )
+
+
+def _gateway_of(work: Work) -> str:
+    """The URL of the sandbox's gateway; empty for a sandbox without one."""
+    has_one = not work.plan.bare and "gateway" not in work.plan.without
+    return f"http://127.0.0.1:{work.cluster.state().ports[GATEWAY_PORT]}" if has_one else ""
 
 
 def _request_log(work: Work) -> kwok.RequestLog:

@@ -55,6 +55,8 @@ def install(work: Work, *, rendered: Rendered) -> None:
         access.apply(rendered, kubectl=work.programs["kubectl"], kubeconfig=work.cluster.kubeconfig)
         hooks.run(work, rendered=rendered, place=_place(work))
     started = _start_deployables(work, rendered=rendered)
+    # The user that the kubeconfig leads Python programs to.
+    access.user_token(work.cluster.kubeconfig)
     with work.report.task(f"Dovetail: {', '.join(started) or 'nothing, as asked'}"):
         work.cluster.wait_ready(started)
 

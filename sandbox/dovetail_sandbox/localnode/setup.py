@@ -99,7 +99,7 @@ def purge(sandbox: str) -> Path:
     The next queue begins at number 1, so the logs move out of the way of its own. Raises `OSError`.
     """
     data = Folders(_data(sandbox))
-    for folder in (data.environments, data.files):
+    for folder in (data.environments, data.files, data.calls):
         shutil.rmtree(folder, ignore_errors=True)
     if not data.logs.is_dir() or not any(data.logs.iterdir()):
         return data.logs

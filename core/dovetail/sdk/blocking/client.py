@@ -2,28 +2,35 @@
 """The client of a gateway: submit and list jobs, hold GPUs, ask the queue."""
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, Unpack, overload
 
 from dovetail.answers.callers import Me
 from dovetail.answers.nodes import NodeRow
 from dovetail.answers.plan import PlanRow
 from dovetail.answers.questions import Audit, DryRun
 from dovetail.answers.quotas import QuotaRow
+from dovetail.answers.submission import SubmittedJob
 from dovetail.answers.v1 import Status
 from dovetail.answers.waste import NodeFindings, RightSizeRow
 from dovetail.api.historyquery import JobRecord
 from dovetail.sdk import specs
 from dovetail.sdk.blocking.allocations import LEASE_SECONDS, Allocation
+from dovetail.sdk.blocking.functions import FunctionJob, MapJob
 from dovetail.sdk.blocking.jobs import Job
 from dovetail.sdk.blocking.transport import TIMEOUT_SECONDS, Transport
 from dovetail.sdk.calls import v1, v3
 from dovetail.sdk.calls.call import Call
 from dovetail.sdk.connection import Token, connection
+from dovetail.sdk.errors import InvalidError
+from dovetail.sdk.functions import packing, travel
+from dovetail.sdk.functions.packing import Arguments
+from dovetail.sdk.functions.travel import Sent
 from dovetail.sdk.progress import Progress
+from dovetail.sdk.specs import JobOptions
 
 T = TypeVar("T")
 # So many rows are asked for at once.
@@ -33,9 +40,10 @@ _ANSWER_SECONDS: Final = 1
 
 
 class Client:
-    """A gateway. What is None comes from DOVETAIL_GATEWAY, DOVETAIL_TOKEN and DOVETAIL_NAMESPACE.
+    """A gateway. What is None comes from DOVETAIL_GATEWAY, DOVETAIL_TOKEN and DOVETAIL_NAMESPACE, or is found.
 
-    In a pod without DOVETAIL_TOKEN, the token is that of its service account, read again for each request.
+    A pod uses the gateway of its cluster with the token of its service account, which is read again for each request.
+    Elsewhere the kubeconfig names the gateway: that of this machine's queue, of a sandbox, or of a cluster.
     """
 
     def __init__(
@@ -50,47 +58,87 @@ class Client:
         self._namespace = found.namespace
         self._transport = Transport(found, timeout_seconds=timeout_seconds)
 
+    @overload
     def submit(
         self,
-        command: Sequence[str] = (),
-        *,
-        image: str = "",
-        gpu: str | float = 1,
-        spec: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        namespace: str | None = None,
-        environment: Mapping[str, str] | None = None,
-        priority: int = 10,
-        workers: int = 1,
-        time_limit_seconds: int | None = None,
-        cpu_fallback: bool = False,
-        cpu_fallback_after_seconds: int | None = None,
-        key: str | None = None,
-    ) -> Job:
-        """Submit a command in an image, or the whole `spec` of a GPUJob. Raises `DovetailError`.
+        command: Callable[..., T],
+        *arguments: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        python: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> FunctionJob[T]: ...
 
-        On simulated nodes and on one's own machine, which run no images, `image` may be left out.
-        `gpu` is a request for each worker, such as 2, 0.5 or `2(V100)`; 0 asks for none. With `cpu_fallback` the job
-        runs on the CPU if no node of the cluster could ever have its GPUs, with `cpu_fallback_after_seconds` also
-        after it has waited so long for busy ones. The same request with the same `key` gives the same job again.
-        `job.answer` says where it starts, what it waits for, or that it can never start here.
+    @overload
+    def submit(self, command: Sequence[str] = (), **options: Unpack[JobOptions]) -> Job: ...
+
+    def submit(
+        self,
+        command: Sequence[str] | Callable[..., Any] = (),
+        *arguments: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        python: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """Submit a command, or a function with its arguments, whose job has a `result`. Raises `DovetailError`.
+
+        A function is called with `arguments` and `kwargs` by `python`: this interpreter on one's own machine, `python3`
+        of the image on a cluster. `specs.JobOptions` has the other options. `job.answer` says where the job starts,
+        what it waits for, or that it can never start here.
         """
-        asked = spec or specs.job(
-            command,
-            image=image,
-            gpu=gpu,
-            environment=environment or {},
-            priority=priority,
-            workers=workers,
-            time_limit_seconds=time_limit_seconds,
-            cpu_fallback=cpu_fallback,
-            cpu_fallback_after_seconds=cpu_fallback_after_seconds,
-        )
-        body = {"namespace": namespace or self._namespace, "spec": asked}
+        if callable(command):
+            calls = [(arguments, kwargs or {})]
+            row, sent = self._call(command, calls=calls, python=python, options=options)
+            return FunctionJob(row, transport=self._transport, sent=sent, workers=options.get("workers", 1))
+        if arguments or kwargs or python:
+            message = 'arguments are for a function; a command is one list of words, such as ["python", "train.py"]'
+            raise InvalidError(message, status=422, reason="Invalid")
+        row = self._create(specs.asked(command, options=options), options=options)
+        return Job(row, transport=self._transport, submitted=True)
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        *iterables: Iterable[Any],
+        at_once: int | None = None,
+        python: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> MapJob:
+        """Call a function for each element, as one array with a task for each. Raises `DovetailError`.
+
+        Several iterables give its arguments side by side. At most `at_once` tasks run at a time. The other options are
+        those of `submit`; the tasks are no gangs.
+        """
+        calls: list[Arguments] = [(each, {}) for each in zip(*iterables, strict=True)]
+        if not calls:
+            raise InvalidError("map: there is no element to call the function for", status=422, reason="Invalid")
+        if options.get("workers", 1) != 1:
+            raise InvalidError("map: each call is one worker; leave workers out", status=422, reason="Invalid")
+        array = {"indexes": f"0-{len(calls) - 1}"} | ({} if at_once is None else {"parallelism": at_once})
+        options["spec"] = {"array": array, **(options.get("spec") or {})}
+        row, sent = self._call(function, calls=calls, python=python, options=options)
+        return MapJob(row, transport=self._transport, sent=sent, calls=len(calls))
+
+    def _call(
+        self, function: Callable[..., Any], *, calls: Sequence[Arguments], python: str | None, options: JobOptions
+    ) -> tuple[SubmittedJob, Sent]:
+        """The job that calls a function, and the way on which its outcomes come back."""
+        data = self._transport.connection.local_data
+        packed = packing.pack(function, calls=calls, along=data is None)
+        sent = travel.send(packed, data=data, python=python)
+        try:
+            asked = sent.completed(specs.asked(sent.command, options=options))
+            return self._create(asked, options=options), sent
+        except BaseException:
+            travel.withdraw(sent, data=data)
+            raise
+
+    def _create(self, asked: Mapping[str, Any], *, options: JobOptions) -> SubmittedJob:
+        body: dict[str, Any] = {"namespace": options.get("namespace") or self._namespace, "spec": asked}
+        name = options.get("name")
         if name is not None:
             body["name"] = specs.checked_name(name)
-        row = self._transport.send(v3.create(body, key=_key(key), answer_seconds=_ANSWER_SECONDS))
-        return Job(row, transport=self._transport, submitted=True)
+        key = _key(options.get("key"))
+        return self._transport.send(v3.create(body, key=key, answer_seconds=_ANSWER_SECONDS))
 
     def allocation(
         self,

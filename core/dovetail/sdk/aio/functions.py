@@ -1,0 +1,237 @@
+"""Functions that run as jobs: the value of one, of each worker of a gang, or of each element of a map."""
+
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from dovetail.answers.jobs import JobRow
+from dovetail.jobs.array_indexes import indexes_in
+from dovetail.sdk.aio import runtime
+from dovetail.sdk.aio.jobs import AsyncJob
+from dovetail.sdk.aio.transport import AsyncTransport
+from dovetail.sdk.calls import v3
+from dovetail.sdk.errors import DovetailError, WaitTimeoutError
+from dovetail.sdk.functions import outcomes
+from dovetail.sdk.functions.outcomes import Outcome
+from dovetail.sdk.functions.runner import MARK
+from dovetail.sdk.functions.travel import Sent
+from dovetail.sdk.progress import FINISHED, sentence
+
+T = TypeVar("T")
+# A file on this machine is looked for more often than the gateway is asked.
+_LOOK_SECONDS: Final = 0.05
+_ASK_SECONDS: Final = 0.5
+# A log is whole a moment after its pod has ended, and a file of another program's kept pages a moment after its end.
+_LATE_SECONDS: Final = 5.0
+
+
+class AsyncFunctionJob(AsyncJob, Generic[T]):
+    """The job of a function: `result` waits for what the function returns."""
+
+    def __init__(self, row: JobRow, *, transport: AsyncTransport, sent: Sent, workers: int) -> None:
+        super().__init__(row, transport=transport, submitted=True)
+        self._sent = sent
+        self._workers = workers
+        self._outcomes: dict[int, Outcome] = {}
+
+    async def result(self, *, timeout_seconds: float | None = None) -> T:
+        """What the function returned; of a gang, the list of what each worker did, by rank.
+
+        Raises what the function raised, with the job's traceback as its cause; `FunctionFailedError` for a job that
+        ended without a value; `WaitTimeoutError`.
+        """
+        await self._ended(timeout_seconds)
+        values = [self._outcomes[worker].value(of=self._called) for worker in range(self._workers)]
+        return values if self._workers > 1 else values[0]  # type: ignore[return-value] # a gang's T is a list
+
+    async def exception(self, *, timeout_seconds: float | None = None) -> Exception | None:
+        """What `result` raises about the function; None if it returned. Raises `WaitTimeoutError`."""
+        await self._ended(timeout_seconds)
+        try:
+            await self.result()
+        except Exception as error:  # noqa: BLE001 - whatever the function raised
+            return error
+        return None
+
+    async def done(self) -> bool:
+        """Whether `result` would not wait. Raises `DovetailError`."""
+        return await self._look(ask=True)
+
+    @property
+    def _called(self) -> str:
+        return f"job {self.row.number or self.name}"
+
+    async def _ended(self, timeout_seconds: float | None) -> None:
+        begun, asked = time.monotonic(), 0.0
+        while True:
+            now = time.monotonic()
+            ask = now - asked >= _ASK_SECONDS
+            asked = now if ask else asked
+            if await self._look(ask=ask):
+                return
+            if timeout_seconds is not None and now - begun >= timeout_seconds:
+                what = f"{self.namespace}/{self.name} has no result"
+                raise WaitTimeoutError(what, seconds=timeout_seconds, last=sentence(self.row))
+            await runtime.sleep(_LOOK_SECONDS)
+
+    async def _look(self, *, ask: bool) -> bool:
+        """Whether each worker has its outcome; with `ask`, the gateway is asked whether the job has ended."""
+        if len(self._outcomes) == self._workers:
+            return True
+        # A value is final. An error is not as long as the job may be retried.
+        found = {worker: self._sent.outcome(task=0, worker=worker) for worker in range(self._workers)}
+        if all(each is not None and each.kind == "value" for each in found.values()):
+            return self._keep(found)
+        if not ask:
+            return False
+        row = await self.refresh()
+        if row.phase not in FINISHED:
+            return False
+        return self._keep({worker: await self._last(worker) for worker in range(self._workers)})
+
+    async def _last(self, worker: int) -> Outcome:
+        """The outcome of a worker of a job that has ended."""
+        found = self._sent.outcome(task=0, worker=worker)
+        if found is None and self._sent.folder is None:
+            found = await printed(self, worker=worker)
+        return found or _none(self.row)
+
+    def _keep(self, found: dict[int, Outcome | None]) -> bool:
+        self._outcomes = {worker: each for worker, each in found.items() if each is not None}
+        self._sent.forget()
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappedCall:
+    """The end of one call of a map: `index` counts from 0."""
+
+    index: int
+    outcome: Outcome
+    job: str
+
+    def value(self) -> Any:
+        """What the call returned. Raises what it raised, or `FunctionFailedError`."""
+        return self.outcome.value(of=f"call {self.index} of {self.job}")
+
+
+class AsyncMapJob(AsyncJob):
+    """The array of a function's calls: one task for each."""
+
+    def __init__(self, row: JobRow, *, transport: AsyncTransport, sent: Sent, calls: int) -> None:
+        super().__init__(row, transport=transport, submitted=True)
+        self._sent = sent
+        self._calls = calls
+        self._ended: dict[int, MappedCall] = {}
+
+    def __len__(self) -> int:
+        return self._calls
+
+    async def results(self, *, timeout_seconds: float | None = None) -> list[Any]:
+        """What the calls returned, in the order of their arguments.
+
+        Raises what the first call that failed has raised, and `WaitTimeoutError`.
+        """
+        async for _ in self.as_completed(timeout_seconds=timeout_seconds):
+            pass
+        return [self._ended[index].value() for index in range(self._calls)]
+
+    async def as_completed(self, *, timeout_seconds: float | None = None) -> AsyncIterator[MappedCall]:
+        """The calls as they end. Raises `WaitTimeoutError`."""
+        begun, asked, given = time.monotonic(), 0.0, set[int]()
+        while len(given) < self._calls:
+            now = time.monotonic()
+            ask = now - asked >= _ASK_SECONDS
+            asked = now if ask else asked
+            await self._look(ask=ask)
+            for index in sorted(self._ended.keys() - given):
+                given.add(index)
+                yield self._ended[index]
+            if len(given) == self._calls:
+                self._sent.forget()
+                return
+            if timeout_seconds is not None and now - begun >= timeout_seconds:
+                what = (
+                    f"{self._calls - len(given)} of {self._calls} calls of {self.namespace}/{self.name} have not ended"
+                )
+                raise WaitTimeoutError(what, seconds=timeout_seconds, last=sentence(self.row))
+            await runtime.sleep(_LOOK_SECONDS)
+
+    async def _look(self, *, ask: bool) -> None:
+        left = [index for index in range(self._calls) if index not in self._ended]
+        for index in left:
+            found = self._sent.outcome(task=index, worker=0)
+            if found is not None and found.kind == "value":
+                self._end(index, outcome=found)
+        if not ask:
+            return
+        status = await self.status()
+        tasks = status.get("tasks") or {}
+        over = {*_indexes(tasks.get("succeededIndexes")), *_indexes(tasks.get("failedIndexes"))}
+        if self.row.phase in FINISHED:
+            over = set(left)
+        for index in left:
+            if index in over and index not in self._ended:
+                self._end(index, outcome=await self._last(index))
+
+    async def _last(self, index: int) -> Outcome:
+        found = self._sent.outcome(task=index, worker=0)
+        if found is not None:
+            return found
+        task = await self._task(index)
+        if task is not None and self._sent.folder is None:
+            found = await printed(task, worker=0)
+        return found or _none(self.row if task is None else task.row)
+
+    async def _task(self, index: int) -> AsyncJob | None:
+        try:
+            details = await self._transport.send(v3.job(self.namespace, name=f"{self.name}-t{index}"))
+        except DovetailError:
+            return None
+        return AsyncJob(details.row, transport=self._transport)
+
+    def _end(self, index: int, *, outcome: Outcome) -> None:
+        self._ended[index] = MappedCall(index=index, outcome=outcome, job=self.name)
+
+
+async def as_completed(
+    jobs: Collection[AsyncFunctionJob[T]], *, timeout_seconds: float | None = None
+) -> AsyncIterator[AsyncFunctionJob[T]]:
+    """The jobs of functions as they end. Raises `WaitTimeoutError`."""
+    begun, left = time.monotonic(), list(jobs)
+    while left:
+        for job in [job for job in left if await job.done()]:
+            left.remove(job)
+            yield job
+        if left and timeout_seconds is not None and time.monotonic() - begun >= timeout_seconds:
+            what = f"{len(left)} of {len(jobs)} jobs have no result"
+            raise WaitTimeoutError(what, seconds=timeout_seconds, last=sentence(left[0].row))
+        if left:
+            await runtime.sleep(_ASK_SECONDS)
+
+
+async def printed(job: AsyncJob, *, worker: int) -> Outcome | None:
+    """The outcome in the log of a worker that has ended; None if there is none."""
+    begun = time.monotonic()
+    while True:
+        try:
+            lines = [line async for line in job.logs(worker=worker) if line.startswith(MARK)]
+            found = outcomes.in_log(lines)
+        except DovetailError:
+            # The log goes with its pod.
+            found = None
+        if found is not None or time.monotonic() - begun >= _LATE_SECONDS:
+            return found
+        await runtime.sleep(_ASK_SECONDS)
+
+
+def _none(row: JobRow) -> Outcome:
+    """The outcome of a job that ended without one."""
+    why = row.message or row.reason
+    text = f"it is {row.phase} and has no result{f': {why}' if why else ''}"
+    return Outcome(kind="refused", text=text, traceback="", data=b"")
+
+
+def _indexes(text: str | None) -> Sequence[int]:
+    return indexes_in(text) if text else ()

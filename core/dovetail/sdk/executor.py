@@ -1,0 +1,113 @@
+"""`concurrent.futures.Executor` whose calls are jobs."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from typing import Any, Final, ParamSpec, TypeVar
+
+from dovetail.sdk.blocking.client import Client
+from dovetail.sdk.blocking.functions import FunctionJob
+from dovetail.sdk.errors import DovetailError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_LOOK_SECONDS: Final = 0.1
+
+
+class Executor(futures.Executor):
+    """Runs each call as a job with the options of `Client.submit`, such as `gpu="1"`.
+
+    `submit` gives a `Future`: cancelling it cancels a job that has not started. `map` makes one array of all calls.
+    A thread asks for the outcomes.
+    """
+
+    def __init__(self, client: Client | None = None, **options: Any) -> None:
+        """Without a client, the executor finds the gateway itself. Raises `DovetailError`."""
+        self._client = Client() if client is None else client
+        self._owns = client is None
+        self._options = options
+        self._waiting: dict[futures.Future[Any], FunctionJob[Any]] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
+        """Submit a call. Raises `DovetailError`, and `RuntimeError` after `shutdown`."""
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+        job: FunctionJob[T] = self._client.submit(fn, *args, kwargs=kwargs, **self._options)
+        future: futures.Future[T] = futures.Future()
+        with self._changed:
+            self._waiting[future] = job
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._follow, name="dovetail-executor", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        return future
+
+    def map(
+        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[T]:
+        """The values in the order of the arguments, from one array of jobs; `chunksize` changes nothing."""
+        del chunksize
+        elements = list(zip(*iterables, strict=False))
+        if not elements:
+            return iter(())
+        made = self._client.map(fn, *zip(*elements, strict=True), **self._options)
+        return iter(made.results(timeout_seconds=timeout))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls; with `wait`, wait for those that there are."""
+        with self._changed:
+            self._closed = True
+            if cancel_futures:
+                for future in self._waiting:
+                    future.cancel()
+            self._changed.notify_all()
+            thread = self._thread
+        if wait and thread is not None:
+            thread.join()
+        if wait and self._owns:
+            self._client.close()
+
+    def _follow(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closed:
+                    self._changed.wait()
+                if not self._waiting:
+                    return
+                now = dict(self._waiting)
+            for future, job in now.items():
+                if self._is_over(future, job=job):
+                    with self._changed:
+                        del self._waiting[future]
+            with self._changed:
+                self._changed.wait(_LOOK_SECONDS)
+
+    def _is_over(self, future: futures.Future[Any], *, job: FunctionJob[Any]) -> bool:
+        """Whether the future has its end, after a look at the job."""
+        try:
+            if future.cancelled():
+                future.set_running_or_notify_cancel()
+                job.cancel()
+                return True
+            over = job.done()
+            if not future.running() and (over or job.phase == "Running") and not future.set_running_or_notify_cancel():
+                job.cancel()
+                return True
+            if over:
+                future.set_result(job.result())
+        except DovetailError as error:
+            _fail(future, error=error)
+            return True
+        except Exception as error:  # noqa: BLE001 - what the function raised
+            _fail(future, error=error)
+            return True
+        return over
+
+
+def _fail(future: futures.Future[Any], *, error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,72 @@
+"""What came back from a function: its value, or the error that says why there is none."""
+
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from dovetail.decoding import UnreadableError, decode
+from dovetail.sdk.errors import FunctionFailedError
+from dovetail.sdk.functions import runner
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    kind: Literal["value", "error", "refused"]
+    text: str = ""
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The end of one call: a value, the error that the function raised, or why nothing came back."""
+
+    kind: Literal["value", "error", "refused"]
+    text: str
+    traceback: str
+    data: bytes
+
+    def value(self, *, of: str) -> Any:
+        """The value. Raises the function's own error, from its traceback, or `FunctionFailedError` about the job."""
+        if self.kind == "value":
+            return self._loaded(of=of)
+        if self.kind == "error" and self.data:
+            error = self._loaded(of=of)
+            if isinstance(error, BaseException):
+                raise error from FunctionFailedError(of, problem=self.text, traceback=self.traceback)
+        raise FunctionFailedError(of, problem=self.text, traceback=self.traceback)
+
+    def _loaded(self, *, of: str) -> Any:
+        try:
+            return pickle.loads(self.data)  # noqa: S301 - the user's own function made it
+        except Exception as error:
+            problem = self.text or f"its result cannot be read here: {type(error).__name__}: {error}"
+            raise FunctionFailedError(of, problem=problem, traceback=self.traceback) from error
+
+
+def read(data: bytes) -> Outcome:
+    """The outcome that the runner wrote. Raises `UnreadableError`."""
+    line, _, rest = data.partition(b"\n")
+    head = decode(line, as_type=_Head)
+    return Outcome(kind=head.kind, text=head.text, traceback=head.traceback, data=rest)
+
+
+def in_log(lines: Iterable[str]) -> Outcome | None:
+    """The last outcome that the runner printed; None without one, or if a line of it is missing."""
+    import base64
+
+    parts, found = list[str](), None
+    for line in lines:
+        mark, _, said = line.partition(" ")
+        if mark != runner.MARK:
+            continue
+        place, _, text = said.partition(" ")
+        number, _, count = place.partition("/")
+        parts = [text] if number == "1" else [*parts, text]
+        if number == count == str(len(parts)):
+            try:
+                found = read(base64.b64decode("".join(parts)))
+            except (ValueError, UnreadableError):
+                found = None
+    return found

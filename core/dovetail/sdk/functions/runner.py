@@ -1,0 +1,119 @@
+"""Call a function in a job: `python -c SOURCE FOLDER`, or `python -c SOURCE - PART…`.
+
+With a folder, the function is in `FOLDER/call` and the outcome goes to `FOLDER/outcome-TASK-WORKER`. With `-`, the
+parts are the function in base64, and the outcome is printed in lines that begin with `MARK`.
+
+This text runs in any image with Python 3.6: it imports nothing but the standard library, so that it can say what is
+wrong with the image.
+"""
+
+import base64
+import json
+import os
+import sys
+import traceback
+from typing import Any, BinaryIO
+
+MARK = "dovetail-outcome"
+# kubelet splits lines of more than 16 KiB.
+LINE_BYTES = 12000
+MOST_PRINTED_BYTES = 1024 * 1024
+
+
+def main(words: "list[str]") -> int:
+    """Call the function; the exit code is 1 if it has no value."""
+    folder = "" if words[0] == "-" else words[0]
+    outcome, data = _called(folder, words[1:])
+    _sent(folder, outcome, data)
+    return 0 if outcome["kind"] == "value" else 1
+
+
+def _called(folder: str, parts: "list[str]") -> "tuple[dict[str, str], bytes]":
+    """The outcome and its pickle."""
+    if folder:
+        with open(os.path.join(folder, "call"), "rb") as file:  # noqa: PTH118, PTH123
+            return _outcome(file)
+    import io
+
+    return _outcome(io.BytesIO(base64.b64decode("".join(parts))))
+
+
+def _outcome(file: "BinaryIO") -> "tuple[dict[str, str], bytes]":
+    header = json.loads(file.readline().decode())  # noqa: TID251
+    here, there = list(sys.version_info[:2]), header["python"]
+    if here != there:
+        said = "the function was sent from Python {}.{}, and the job runs Python {}.{}: use the same one"
+        return {"kind": "refused", "text": said.format(there[0], there[1], here[0], here[1])}, b""
+    sys.path[:0] = [each for each in header["path"] if each not in sys.path]
+    try:
+        cloudpickle = _cloudpickle(file.read(header["cloudpickle"]))
+        import pickle
+
+        function = pickle.loads(file.read(header["function"]))  # noqa: S301 - its user sent it
+        task = int(os.environ.get("DOVETAIL_ARRAY_TASK_ID") or 0) if len(header["calls"]) > 1 else 0
+        file.seek(sum(header["calls"][:task]), 1)
+        arguments, named = pickle.loads(file.read(header["calls"][task]))  # noqa: S301
+    except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
+        return _failed(error, b"", "the function cannot be read in the job: ")
+    try:
+        value = function(*arguments, **named)
+    except BaseException as error:  # noqa: BLE001 - the job's end is this outcome
+        if isinstance(error, SystemExit) and not error.code:
+            value = None
+        else:
+            try:
+                data = cloudpickle.dumps(error)
+            except Exception:  # noqa: BLE001 - then its text alone comes back
+                data = b""
+            return _failed(error, data, "")
+    try:
+        return {"kind": "value", "text": ""}, cloudpickle.dumps(value)
+    except Exception as error:  # noqa: BLE001 - whatever a __reduce__ raises
+        said = "its result, a {}, cannot be pickled: {}: {}"
+        return {"kind": "refused", "text": said.format(type(value).__name__, type(error).__name__, error)}, b""
+
+
+def _failed(error: BaseException, data: bytes, before: str) -> "tuple[dict[str, str], bytes]":
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    sys.stderr.write("".join(lines))
+    said = "{}{}: {}".format(before, type(error).__name__, error)  # noqa: UP032 - Python 3.6 reads this
+    return {"kind": "error" if not before else "refused", "text": said, "traceback": "".join(lines)}, data
+
+
+def _cloudpickle(source: bytes) -> "Any":
+    """The package as it was sent: an image need not have it, and another version may not read these pickles."""
+    import types
+    import zlib
+
+    package, inner = types.ModuleType("cloudpickle"), types.ModuleType("cloudpickle.cloudpickle")
+    package.__path__ = []
+    sys.modules.update({"cloudpickle": package, "cloudpickle.cloudpickle": inner})
+    exec(compile(zlib.decompress(source), "cloudpickle.py", "exec"), inner.__dict__)  # noqa: S102 - its user sent it
+    package.__dict__.update({name: each for name, each in inner.__dict__.items() if not name.startswith("__")})
+    package.__dict__["cloudpickle"] = inner
+    return package
+
+
+def _sent(folder: str, outcome: "dict[str, str]", data: bytes) -> None:
+    sys.stdout.flush()
+    if folder:
+        task, worker = os.environ.get("DOVETAIL_ARRAY_TASK_ID") or "0", os.environ.get("RANK") or "0"
+        path = os.path.join(folder, "outcome-{}-{}".format(task, worker))  # noqa: PTH118, UP032
+        handle = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(json.dumps(outcome).encode() + b"\n")
+            file.write(data)
+        os.replace(path + ".new", path)  # noqa: PTH105
+        return
+    if len(data) > MOST_PRINTED_BYTES:
+        said = "its result has {} bytes, and at most {} come back by the log: write it to a volume and return the path"
+        outcome, data = {"kind": "refused", "text": said.format(len(data), MOST_PRINTED_BYTES)}, b""
+    text = base64.b64encode(json.dumps(outcome).encode() + b"\n" + data).decode()
+    lines = [text[at : at + LINE_BYTES] for at in range(0, len(text), LINE_BYTES)]
+    for number, line in enumerate(lines, 1):
+        sys.stdout.write("{} {}/{} {}\n".format(MARK, number, len(lines), line))  # noqa: UP032
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

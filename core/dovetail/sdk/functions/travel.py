@@ -1,0 +1,109 @@
+"""The way of a function to its job and back: files on one's own machine, the manifest and the log on a cluster.
+
+On one's own machine the job reads a folder that only its user may read, runs in this directory with this environment,
+and leaves its outcome in that folder. On a cluster the function is in the command, and the outcome in the log.
+"""
+
+import base64
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.decoding import UnreadableError
+from dovetail.jobs.local_submission import Folders
+from dovetail.sdk import local_files
+from dovetail.sdk.errors import InvalidError
+from dovetail.sdk.functions import outcomes, runner
+from dovetail.sdk.functions.outcomes import Outcome
+
+# The API server stores a job in one object of at most 1.5 MB, and copies of it in the batch Job and the pods.
+MOST_SENT_BYTES: Final = 256 * 1024
+# Linux takes at most 128 KiB as one argument.
+_PART: Final = 96 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """What the job of a function runs, and where.
+
+    command      the command
+    environment  the name of the file with its environment; empty for none
+    directory    its working directory; empty for that of the image
+    folder       where its outcome will be; None if the log has it
+    """
+
+    command: tuple[str, ...]
+    environment: str = ""
+    directory: str = ""
+    folder: Path | None = None
+
+    def completed(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """The spec of the GPUJob with directory and environment."""
+        if not self.directory:
+            return dict(spec)
+        template = spec["template"]
+        (container,) = template["spec"]["containers"]
+        containers = [{**container, "workingDir": self.directory}]
+        metadata = {"annotations": {names.ENVIRONMENT: self.environment}}
+        return {**spec, "template": {"metadata": metadata, "spec": {**template["spec"], "containers": containers}}}
+
+    def outcome(self, *, task: int, worker: int) -> Outcome | None:
+        """The outcome in the folder, which is whole as soon as it is there; None without one."""
+        if self.folder is None:
+            return None
+        try:
+            return outcomes.read((self.folder / f"outcome-{task}-{worker}").read_bytes())
+        except (OSError, UnreadableError):
+            return None
+
+    def forget(self) -> None:
+        """Remove what only this job needed."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def send(packed: bytes, *, data: Path | None, python: str | None) -> Sent:
+    """Make a packed function ready to run.
+
+    `data` is the folder of this machine's queue; None on a cluster. `python` is the interpreter, by default this one on
+    this machine and `python3` of the image. Raises `InvalidError` for one that is too large for a cluster.
+    """
+    source = Path(runner.__file__).read_text(encoding="utf-8")
+    if data is None:
+        return Sent(command=(python or "python3", "-c", source, "-", *_parts(packed)))
+    token = secrets.token_hex(16)
+    folder = Folders(data).calls / token
+    local_files.keep(packed, file=folder / "call")
+    local_files.keep(local_files.encoded(local_files.own(os.environ)), file=Folders(data).environments / token)
+    return Sent(
+        command=(python or sys.executable, "-c", source, str(folder)),
+        environment=token,
+        directory=str(Path.cwd()),
+        folder=folder,
+    )
+
+
+def withdraw(sent: Sent, *, data: Path | None) -> None:
+    """Remove what was kept for a job that was refused."""
+    sent.forget()
+    if data is not None and sent.environment:
+        with suppress(OSError):
+            (Folders(data).environments / sent.environment).unlink()
+
+
+def _parts(packed: bytes) -> Sequence[str]:
+    text = base64.b64encode(packed).decode()
+    if len(text) > MOST_SENT_BYTES:
+        message = (
+            f"the function and its arguments have {len(text):,} bytes, and at most {MOST_SENT_BYTES:,} travel with a "
+            "job: put large values on a volume and pass the path"
+        )
+        raise InvalidError(message, status=422, reason="Invalid")
+    return [text[at : at + _PART] for at in range(0, len(text), _PART)]
