@@ -74,6 +74,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "snapshot": Entry("dovetail_cli.commands.snapshot:snapshot", "Write the cluster into a file that can be simulated"),
     "simulate": Entry("dovetail_cli.commands.simulate:simulate", "Run a trace or a snapshot under several policies"),
     "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload", "sandbox"),
+    "whoami": Entry("dovetail_cli.commands.whoami:whoami", "Which cluster commands and Python use, and as whom"),
     "config": Entry("dovetail_cli.commands.config:app", "Profiles: gbatch's defaults for jobs on a cluster"),
     "migrate": Entry("dovetail_cli.commands.migrate:app", "Values of the chart for scripts of another system"),
     "completion": Entry(
@@ -92,7 +93,7 @@ _GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "Nodes": ("ginfo", "top", "cordon", "uncordon"),
     "Limits": ("quota", "quota plan", "quota set", "quota delete", "limits", "limits set", "limits unset"),
     "The installation": ("observe", "observe report", "doctor", "audit", "snapshot", "simulate", "migrate"),
-    "This machine": ("demo", "gflowd", "sandbox", "config", "completion"),
+    "This machine": ("demo", "gflowd", "sandbox", "config", "whoami", "completion"),
 }
 # The commands that are programs of their own.
 PROGRAMS: Final = ("gbatch", "gqueue", "ginfo", "gcancel", "gjob", "gstats", "gflowd")

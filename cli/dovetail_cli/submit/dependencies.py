@@ -4,20 +4,17 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from dovetail import names
 from dovetail.api.gpujob import Dependency, GPUJob
-from dovetail.api.resources import Resource
 from dovetail.jobs.display_name import object_name
 from dovetail.query.jobs import selection
+from dovetail_cli.cluster import identity
 from dovetail_cli.cluster.connection import Cluster, list_jobs
 from dovetail_cli.ui.errors import MissingError, UsageError
 
 _LAST: Final = re.compile(r"@(?:~(\d{1,4}))?")
-_WHO_AM_I: Final = Resource(
-    group="authentication.k8s.io", plural="selfsubjectreviews", kind="SelfSubjectReview", namespaced=False
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +80,5 @@ def _name_of(word: str, *, jobs: Sequence[GPUJob], own: Sequence[GPUJob]) -> str
 
 async def _own(jobs: Sequence[GPUJob], *, cluster: Cluster) -> list[GPUJob]:
     """The jobs that this user has submitted, the last one last."""
-    review = await cluster.client.create(_WHO_AM_I, body={}, as_type=dict[str, Any])
-    user = review["status"]["userInfo"]["username"]
+    user = await identity.username(cluster)
     return [job for job in jobs if job.metadata.annotations.get(names.USER) == user]

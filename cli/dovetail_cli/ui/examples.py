@@ -13,6 +13,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
         "gbatch -g 1 --interactive",
         "gbatch -d @ --group nightly --max-concurrent 2 evaluate.sh",
     ),
+    "whoami": ("dovetail whoami", "dovetail whoami -o json"),
     "gqueue": (
         "gqueue -w",
         "gqueue -u all -s PD -r -priority",

@@ -1,13 +1,16 @@
 from .aio.allocations import AsyncAllocation
 from .aio.client import AsyncClient
+from .aio.functions import AsyncFunctionJob, AsyncMapJob
 from .aio.jobs import AsyncJob
 from .aio.tasks import AsyncTaskClient
 from .blocking.allocations import Allocation
 from .blocking.client import Client
+from .blocking.functions import FunctionJob, MapJob, as_completed
 from .blocking.jobs import Job
 from .blocking.tasks import TaskClient
 from .engine import AlgorithmTrainingEngine, AlgorithmType, TrainingConfig
-from .errors import DovetailError
+from .errors import DovetailError, FunctionFailedError
+from .executor import Executor
 from .integrations import (
     get_gpu_resource_manager,
     get_pytorch_gpu_integration,

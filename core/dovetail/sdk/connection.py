@@ -20,7 +20,7 @@ _NAME_ONE: Final = (
     f"pass base_url, or set {URL_VARIABLE}, for example to http://127.0.0.1:8000; your administrator knows the URL of "
     "a cluster's gateway"
 )
-_NO_GATEWAY: Final = f"no gateway is found: {_NAME_ONE}; for a queue on this machine: gflowd up"
+_NO_GATEWAY: Final = f"no gateway is named: {_NAME_ONE}; for a queue on this machine: gflowd up"
 # A token is asked for with each request, because a pod's token is replaced each hour.
 Token = str | Callable[[], str] | None
 

@@ -24,7 +24,10 @@ def encoded(environment: Mapping[str, str]) -> bytes:
 
 def keep(data: bytes, *, file: Path) -> None:
     """Write a new file, and the folders above it. Raises `OSError`."""
-    file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+    for folder in reversed(file.parents):
+        # The mode of `parents=True` counts for the last one only.
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE)
     with os.fdopen(handle, "wb") as opened:
         opened.write(data)

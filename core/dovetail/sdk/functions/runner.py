@@ -24,8 +24,7 @@ def main(words: "list[str]") -> int:
     """Call the function; the exit code is 1 if it has no value."""
     folder = "" if words[0] == "-" else words[0]
     outcome, data = _called(folder, words[1:])
-    _sent(folder, outcome, data)
-    return 0 if outcome["kind"] == "value" else 1
+    return 0 if _sent(folder, outcome, data) == "value" else 1
 
 
 def _called(folder: str, parts: "list[str]") -> "tuple[dict[str, str], bytes]":
@@ -94,7 +93,8 @@ def _cloudpickle(source: bytes) -> "Any":
     return package
 
 
-def _sent(folder: str, outcome: "dict[str, str]", data: bytes) -> None:
+def _sent(folder: str, outcome: "dict[str, str]", data: bytes) -> str:
+    """Send the outcome, or why it cannot be sent; the kind of what was sent."""
     sys.stdout.flush()
     if folder:
         task, worker = os.environ.get("DOVETAIL_ARRAY_TASK_ID") or "0", os.environ.get("RANK") or "0"
@@ -104,7 +104,7 @@ def _sent(folder: str, outcome: "dict[str, str]", data: bytes) -> None:
             file.write(json.dumps(outcome).encode() + b"\n")
             file.write(data)
         os.replace(path + ".new", path)  # noqa: PTH105
-        return
+        return outcome["kind"]
     if len(data) > MOST_PRINTED_BYTES:
         said = "its result has {} bytes, and at most {} come back by the log: write it to a volume and return the path"
         outcome, data = {"kind": "refused", "text": said.format(len(data), MOST_PRINTED_BYTES)}, b""
@@ -113,6 +113,7 @@ def _sent(folder: str, outcome: "dict[str, str]", data: bytes) -> None:
     for number, line in enumerate(lines, 1):
         sys.stdout.write("{} {}/{} {}\n".format(MARK, number, len(lines), line))  # noqa: UP032
     sys.stdout.flush()
+    return outcome["kind"]
 
 
 if __name__ == "__main__":

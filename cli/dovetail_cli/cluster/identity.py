@@ -1,0 +1,60 @@
+"""Who the user is: to the API server, which commands use, and to the gateway, which Python programs use."""
+
+import asyncio
+from typing import Any, Final
+
+from dovetail.api.resources import Resource
+from dovetail.sdk.connection import connection
+from dovetail.sdk.errors import DovetailError
+from dovetail_cli.cluster.connection import Cluster, work
+from dovetail_cli.ui import output
+
+_WHO_AM_I: Final = Resource(
+    group="authentication.k8s.io", plural="selfsubjectreviews", kind="SelfSubjectReview", namespaced=False
+)
+
+
+async def username(cluster: Cluster) -> str:
+    """The user that the API server takes this one for."""
+    review = await cluster.client.create(_WHO_AM_I, body={}, as_type=dict[str, Any])
+    return str(review["status"]["userInfo"]["username"])
+
+
+def show(*, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
+    """Both identities, and where they come from, in one of the formats."""
+
+    async def go(cluster: Cluster) -> list[dict[str, str]]:
+        made = cluster.client.connection
+        commands = _row(
+            "commands",
+            at=made.server,
+            user=await username(cluster),
+            namespace=cluster.namespace,
+            source=made.source,
+        )
+        return [commands, await asyncio.to_thread(_of_python)]
+
+    rows = work(go, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
+    match form:
+        case "table":
+            return output.table([[name.upper() for name in rows[0]], *([*row.values()] for row in rows)])
+        case "csv":
+            return output.as_csv(rows, columns=tuple(rows[0]))
+        case _:
+            return output.document(rows, form=form)
+
+
+def _of_python() -> dict[str, str]:
+    from dovetail.sdk.blocking.client import Client
+
+    try:
+        made = connection()
+        with Client() as client:
+            user = client.me().username
+    except DovetailError as error:
+        return _row("Python", at="", user="", namespace="", source=str(error))
+    return _row("Python", at=made.url, user=user, namespace=made.namespace, source=made.source)
+
+
+def _row(face: str, *, at: str, user: str, namespace: str, source: str) -> dict[str, str]:
+    return {"from": face, "at": at, "user": user, "namespace": namespace, "by": source}

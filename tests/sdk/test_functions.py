@@ -1,0 +1,179 @@
+"""Functions as jobs without a cluster: what is packed, what the runner does with it, and what comes back."""
+
+import base64
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.sdk import FunctionFailedError
+from dovetail.sdk.errors import InvalidError
+from dovetail.sdk.functions import outcomes, packing, runner, travel
+from dovetail.sdk.functions.outcomes import Outcome
+
+SOURCE = Path(runner.__file__).read_text(encoding="utf-8")
+
+
+def packed(function: Callable[..., Any], *arguments: Any, along: bool = True, **named: Any) -> bytes:
+    return packing.pack(function, calls=[(arguments, named)], along=along)
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", SOURCE, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+        timeout=60,
+    )
+
+
+def in_folder(folder: Path, data: bytes, **environment: str) -> Outcome:
+    (folder / "call").write_bytes(data)
+    run(str(folder), **environment)
+    name = f"outcome-{environment.get('DOVETAIL_ARRAY_TASK_ID', 0)}-{environment.get('RANK', 0)}"
+    return outcomes.read((folder / name).read_bytes())
+
+
+def by_log(data: bytes) -> tuple[int, Outcome | None]:
+    done = run("-", *travel._parts(data))
+    return done.returncode, outcomes.in_log(["noise", *done.stdout.splitlines()])
+
+
+def raise_it(text: str) -> None:
+    raise KeyError(text)
+
+
+def test_a_value_comes_back_by_a_file_and_by_the_log(tmp_path: Path) -> None:
+    data = packed(lambda a, *, b: {"sum": a + b}, 2, b=5)
+    assert in_folder(tmp_path, data).value(of="job 1") == {"sum": 7}
+    code, found = by_log(data)
+    assert found is not None
+    assert (code, found.value(of="job 1")) == (0, {"sum": 7})
+    assert (tmp_path / "outcome-0-0").stat().st_mode & 0o077 == 0
+
+
+def test_a_value_of_many_lines_comes_back_whole() -> None:
+    text = "".join(map(str, range(20_000)))
+    assert by_log(packed(lambda: text))[1].value(of="job 1") == text  # type: ignore[union-attr] # it is there
+
+
+def test_what_the_function_raises_is_raised_with_its_traceback() -> None:
+    code, found = by_log(packed(raise_it, "lr"))
+    assert code == 1
+    assert found is not None
+    with pytest.raises(KeyError, match="lr") as raised:
+        found.value(of="job 7")
+    cause = raised.value.__cause__
+    assert isinstance(cause, FunctionFailedError)
+    assert "in raise_it" in cause.traceback
+    assert str(cause).startswith("job 7: KeyError: 'lr'")
+
+
+def test_each_task_of_a_map_reads_its_own_arguments(tmp_path: Path) -> None:
+    calls: list[packing.Arguments] = [((each,), {}) for each in ("a", "bb", "ccc")]
+    data = packing.pack(len, calls=calls, along=False)
+    assert in_folder(tmp_path, data, DOVETAIL_ARRAY_TASK_ID="2").value(of="job 1") == 3
+
+
+def test_each_worker_of_a_gang_has_its_own_outcome(tmp_path: Path) -> None:
+    data = packed(lambda: os.environ["RANK"])
+    assert in_folder(tmp_path, data, RANK="3").value(of="job 1") == "3"
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (packed(lambda: (x for x in "ab")), "its result, a generator, cannot be pickled: TypeError"),
+        (packed(lambda: b"x" * 2_000_000), "its result has 20000.. bytes, and at most 1048576 come back by the log"),
+        (packed(lambda: 1).replace(b'"python":[3,', b'"python":[4,'), "was sent from Python 4.*, and the job runs"),
+        (packed(lambda: sys.exit("gone")), "^SystemExit: gone$"),
+    ],
+)
+def test_without_a_value_the_reason_comes_back(data: bytes, problem: str) -> None:
+    code, found = by_log(data)
+    assert code == 1
+    assert found is not None
+    if found.data:
+        with pytest.raises(SystemExit):
+            found.value(of="job 7")
+    else:
+        with pytest.raises(FunctionFailedError, match=problem):
+            found.value(of="job 7")
+
+
+def test_a_module_that_the_job_lacks_is_named() -> None:
+    class Away:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return __import__, ("no_such_module",)
+
+    found = by_log(packed(len, Away()))[1]
+    assert found is not None
+    with pytest.raises(FunctionFailedError, match="cannot be read in the job: ModuleNotFoundError"):
+        found.value(of="job 7")
+
+
+def test_what_cannot_be_pickled_is_refused_before_anything_is_submitted() -> None:
+    with pytest.raises(InvalidError, match="an argument cannot be pickled: TypeError"):
+        packed(len, (x for x in "ab"))
+
+
+def test_what_is_too_large_for_a_cluster_is_refused_with_the_way_out() -> None:
+    data = packed(len, os.urandom(300_000))
+    with pytest.raises(InvalidError, match="at most 262,144 travel with a job: put large values on a volume"):
+        travel.send(data, data=None, python=None)
+
+
+def test_modules_below_the_directory_go_along_to_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_helpers.py").write_text("def twice(x):\n    return 2 * x\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    import own_helpers  # type: ignore[import-not-found] # just written
+
+    data = packed(own_helpers.twice, 4)
+    (tmp_path / "own_helpers.py").unlink()
+    found = by_log(data)[1]
+    assert found is not None
+    assert found.value(of="job 1") == 8
+
+
+def test_on_this_machine_a_job_gets_the_directory_the_environment_and_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sent = travel.send(packed(len, "abc", along=False), data=tmp_path / "data", python=None)
+    assert sent.folder is not None
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "data").rglob("*")} == {0}
+    spec = sent.completed({"template": {"spec": {"containers": [{"name": "main", "command": list(sent.command)}]}}})
+    (container,) = spec["template"]["spec"]["containers"]
+    assert (container["workingDir"], container["command"][0]) == (str(tmp_path), sys.executable)
+    (name,) = spec["template"]["metadata"]["annotations"].values()
+    assert (tmp_path / "data" / "environments" / name).exists()
+    travel.withdraw(sent, data=tmp_path / "data")
+    assert [path for path in (tmp_path / "data").rglob("*") if path.is_file()] == []
+
+
+LINE = f"{runner.MARK} {{}}/{{}} {{}}"
+TEXT = base64.b64encode(msgspec.json.encode({"kind": "value", "text": "x"}) + b"\n").decode()
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([LINE.format(1, 1, TEXT)], True),
+        ([LINE.format(1, 2, TEXT[:8]), "another thread prints", LINE.format(2, 2, TEXT[8:])], True),
+        ([LINE.format(1, 2, TEXT[:8])], False),
+        ([LINE.format(2, 2, TEXT[8:])], False),
+        ([LINE.format(1, 2, "lost"), LINE.format(1, 1, TEXT)], True),
+        ([LINE.format(1, 1, "no base64!")], False),
+        ([], False),
+    ],
+)
+def test_an_outcome_in_a_log_is_whole_or_none(lines: list[str], *, found: bool) -> None:
+    assert (outcomes.in_log(lines) is not None) is found
