@@ -48,6 +48,7 @@ LINES = [
     "gcancel 7",
     "cordon a:1",
     "uncordon a:1",
+    "whoami",
     "gbatch sleep 5",
     "gbatch --dry-run sleep 5",
 ]
