@@ -9,6 +9,8 @@ from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import Reshape
 from dovetail.cluster.view import ClusterView, device_facts, node_facts
 from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.gang.placement import place
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from tests.core.builders import make_gpunode, make_node, make_pod
@@ -244,3 +246,26 @@ def test_the_instances_of_a_gpu_that_is_partitioned_again_take_no_work(reshaped:
     gpunode = msgspec.structs.replace(gpunode, spec=msgspec.structs.replace(gpunode.spec, reshape=reshape))
     causes = {each.cause for device in device_facts(gpunode) for each in device.unavailable}
     assert causes == ({"Reshaping"} if reshaped == "card" else set())
+
+
+def shortage_of(view: ClusterView, text: str) -> Shortage:
+    found = place(view.ledger, ask=make_ask(text), workers=1, key="job")
+    assert isinstance(found, Shortage)
+    return found
+
+
+def test_a_node_that_has_not_reported_yet_may_have_what_no_other_has() -> None:
+    view = make_view()
+    assert shortage_of(view, "9").reason == "ExceedsCapacity"
+    view.node_changed(make_node("b"))
+    found = shortage_of(view, "9")
+    assert found.reason == "NodeUnhealthy"
+    assert found.message.endswith("; node b has not reported its GPUs yet")
+    view.node_changed(make_node("c"))
+    assert shortage_of(view, "9").message.endswith("; node b and 1 more have not reported their GPUs yet")
+    view.node_gone("c")
+    # Its agent says that there are none, or that it cannot read them.
+    view.gpunode_changed(make_gpunode("b", gpus=0, ready="False"))
+    assert shortage_of(view, "9").reason == "ExceedsCapacity"
+    view.gpunode_gone("b")
+    assert shortage_of(view, "9").reason == "NodeUnhealthy"

@@ -127,6 +127,11 @@ def shared(**claim: int) -> Ledger:
             "Need 2 GPUs, only 0 available: no node has model A100, there is V100",
         ),
         (
+            # A misspelled model; A100 and V100 are two models.
+            lambda: make_ledger(a=8), "2(V10)", 1, "ExceedsCapacity",
+            'Need 2 GPUs, only 0 available: no node has model V10, there is V100; did you mean "V100"?',
+        ),
+        (
             lambda: make_ledger(a=8), "1(amd)", 1, "ExceedsCapacity",
             "Need 1 GPU, only 0 available: no node has vendor amd, there is nvidia",
         ),
