@@ -1,4 +1,7 @@
-"""Who the user is: to the API server, which commands use, and to the gateway, which Python programs use."""
+"""Who the user is, to the API server and to the gateway.
+
+Commands use the API server, and Python programs the gateway.
+"""
 
 import asyncio
 from typing import Any, Final
