@@ -14,7 +14,7 @@ import pytest
 from dovetail.sdk import errors
 from dovetail.sdk.calls import call, v1, v2, v3
 from dovetail.sdk.calls.call import Call
-from dovetail.sdk.connection import Connection
+from dovetail.sdk.discovery import Connection
 
 DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
 MODULES = {"v1": v1, "v2": v2, "v3": v3}

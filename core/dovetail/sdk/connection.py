@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from dovetail.sdk import discovery
+from dovetail.sdk.discovery import Connection
 from dovetail.sdk.errors import SettingsError
 
 URL_VARIABLE: Final = "DOVETAIL_GATEWAY"
@@ -23,20 +24,6 @@ _NAME_ONE: Final = (
 _NO_GATEWAY: Final = f"no gateway is named: {_NAME_ONE}; for a queue on this machine: gflowd up"
 # A token is asked for with each request, because a pod's token is replaced each hour.
 Token = str | Callable[[], str] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
-    """A gateway's URL without a slash at its end, the token for each request, and the namespace of new jobs.
-
-    `source` says for people where they come from. `local_data` is the folder of this machine's queue; None elsewhere.
-    """
-
-    url: str
-    token: Callable[[], str]
-    namespace: str
-    source: str = ""
-    local_data: Path | None = None
 
 
 def connection(
@@ -74,12 +61,11 @@ def connection(
     found = discovery.find()
     if found is None or not found.url:
         raise SettingsError(_NO_GATEWAY if found is None else f"{found.source} names no gateway: {_NAME_ONE}")
-    return Connection(
+    return replace(
+        found,
         url=_checked(found.url),
         token=found.token if wanted is None else _token(wanted, account=account),
         namespace=own or found.namespace,
-        source=found.source,
-        local_data=found.local_data,
     )
 
 

@@ -19,7 +19,7 @@ from dovetail.decoding import UnreadableError, decode
 from dovetail.sdk.errors import SettingsError
 
 if TYPE_CHECKING:
-    from dovetail.kube.auth.connection import Connection
+    from dovetail.kube.auth import connection as kubeconfigs
 
 _TOKEN_SECONDS: Final = 3600
 # A token is replaced some time before its end.
@@ -29,24 +29,24 @@ _CREATED: Final = 201
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Connection:
     """A gateway, and how to talk to it.
 
-    url         its URL; empty if the kubeconfig names none
+    url         its URL, without a slash at its end; empty if a kubeconfig names none
     token       gives the token of each request
-    namespace   the namespace of the context
-    source      which configuration says so, for people
-    local_data  the folder of this machine's queue; None on a cluster
+    namespace   that of new jobs
+    source      what says so, for people
+    local_data  the folder of this machine's queue; None elsewhere
     """
 
     url: str
     token: Callable[[], str]
     namespace: str
-    source: str
-    local_data: Path | None
+    source: str = ""
+    local_data: Path | None = None
 
 
-def find() -> Found | None:
+def find() -> Connection | None:
     """What the kubeconfig of `$KUBECONFIG`, of this machine's queue or of the user says; None without one.
 
     Raises `SettingsError` for one that cannot be used.
@@ -62,7 +62,7 @@ def find() -> Found | None:
     except KubeconfigError as error:
         raise SettingsError(str(error)) from error
     token = _AccountToken(made) if made.gateway_account else lambda: made.read_token() or ""
-    return Found(
+    return Connection(
         url=made.gateway_url,
         token=token,
         namespace=made.namespace,
@@ -74,7 +74,7 @@ def find() -> Found | None:
 class _AccountToken:
     """Tokens of the service account that the kubeconfig names, which the API server makes for its user."""
 
-    def __init__(self, made: "Connection") -> None:
+    def __init__(self, made: "kubeconfigs.Connection") -> None:
         self._made = made
         self._token = ""
         self._until = 0.0

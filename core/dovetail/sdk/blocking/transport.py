@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dovetail.sdk.blocking import runtime
 from dovetail.sdk.calls.call import Call
-from dovetail.sdk.connection import Connection
+from dovetail.sdk.discovery import Connection
 from dovetail.sdk.errors import UnreachableError
 
 if TYPE_CHECKING:

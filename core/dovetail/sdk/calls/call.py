@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from dovetail.decoding import UnreadableError, decode
-from dovetail.sdk.connection import Connection
+from dovetail.sdk.discovery import Connection
 from dovetail.sdk.errors import InvalidError, RefusedError, UnexpectedAnswerError, refused
 
 T = TypeVar("T")

@@ -23,11 +23,11 @@ MOST_PRINTED_BYTES = 1024 * 1024
 def main(words: "list[str]") -> int:
     """Call the function; the exit code is 1 if it has no value."""
     folder = "" if words[0] == "-" else words[0]
-    outcome, data = _called(folder, words[1:])
-    return 0 if _sent(folder, outcome, data) == "value" else 1
+    outcome, data = _called(folder, parts=words[1:])
+    return 0 if _sent(folder, outcome=outcome, data=data) == "value" else 1
 
 
-def _called(folder: str, parts: "list[str]") -> "tuple[dict[str, str], bytes]":
+def _called(folder: str, *, parts: "list[str]") -> "tuple[dict[str, str], bytes]":
     """The outcome and its pickle."""
     if folder:
         with open(os.path.join(folder, "call"), "rb") as file:  # noqa: PTH118, PTH123
@@ -53,7 +53,7 @@ def _outcome(file: "BinaryIO") -> "tuple[dict[str, str], bytes]":
         file.seek(sum(header["calls"][:task]), 1)
         arguments, named = pickle.loads(file.read(header["calls"][task]))  # noqa: S301
     except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
-        return _failed(error, b"", "the function cannot be read in the job: ")
+        return _failed(error, data=b"", before="the function cannot be read in the job: ")
     try:
         value = function(*arguments, **named)
     except BaseException as error:  # noqa: BLE001 - the job's end is this outcome
@@ -64,7 +64,7 @@ def _outcome(file: "BinaryIO") -> "tuple[dict[str, str], bytes]":
                 data = cloudpickle.dumps(error)
             except Exception:  # noqa: BLE001 - then its text alone comes back
                 data = b""
-            return _failed(error, data, "")
+            return _failed(error, data=data, before="")
     try:
         return {"kind": "value", "text": ""}, cloudpickle.dumps(value)
     except Exception as error:  # noqa: BLE001 - whatever a __reduce__ raises
@@ -72,7 +72,7 @@ def _outcome(file: "BinaryIO") -> "tuple[dict[str, str], bytes]":
         return {"kind": "refused", "text": said.format(type(value).__name__, type(error).__name__, error)}, b""
 
 
-def _failed(error: BaseException, data: bytes, before: str) -> "tuple[dict[str, str], bytes]":
+def _failed(error: BaseException, *, data: bytes, before: str) -> "tuple[dict[str, str], bytes]":
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     sys.stderr.write("".join(lines))
     said = "{}{}: {}".format(before, type(error).__name__, error)  # noqa: UP032 - Python 3.6 reads this
@@ -93,7 +93,7 @@ def _cloudpickle(source: bytes) -> "Any":
     return package
 
 
-def _sent(folder: str, outcome: "dict[str, str]", data: bytes) -> str:
+def _sent(folder: str, *, outcome: "dict[str, str]", data: bytes) -> str:
     """Send the outcome, or why it cannot be sent; the kind of what was sent."""
     sys.stdout.flush()
     if folder:
