@@ -261,6 +261,11 @@ async def test_one_key_is_one_job_and_no_key_is_another(api: GatewayApiServer, s
         ({"gpu": 0.5}, "gpu", "0.5"),
         ({"gpu": 2}, "gpu", 2),
         ({"workers": 3}, "workers", 3),
+        ({"retries": 2}, "backoffLimit", 2),
+        ({"depends_on": ["a"]}, "dependencies", [{"name": "a"}]),
+        ({"depends_on": []}, "dependencies", None),
+        ({"spec": {"group": "g"}}, "group", "g"),
+        ({"spec": {"priority": 99}}, "priority", 99),
     ],
 )
 def test_what_is_asked_of_a_job_is_in_its_spec_and_nothing_else(
@@ -270,7 +275,9 @@ def test_what_is_asked_of_a_job_is_in_its_spec_and_nothing_else(
         "image": "", "gpu": 1, "environment": {}, "priority": 10, "workers": 1, "time_limit_seconds": None,
         "cpu_fallback": False, "cpu_fallback_after_seconds": None,
     }  # fmt: skip
-    spec = specs.job(["true"], **usual | options)
+    asked: Any = usual | options
+    spec = specs.asked(["true"], options=asked)
+    assert specs.asked(["true"], options=options) == spec  # type: ignore[arg-type] # each test names its own
     assert spec.get(field) == value
     assert "image" not in spec["template"]["spec"]["containers"][0]
 
@@ -295,3 +302,34 @@ def test_a_lease_is_as_long_as_the_api_allows(seconds: int, fits: bool) -> None:
     else:
         with pytest.raises(errors.InvalidError, match=f"lease_seconds {seconds}: 30 to"):
             specs.reservation(2, lease_seconds=seconds, priority=5, workers=3)
+
+
+async def test_a_function_travels_in_the_command_of_its_job(api: GatewayApiServer, side: Side) -> None:
+    async with side.inside(side.client()) as client:
+        job = await side.call(client.submit, len, "abc", image="python:3.11", gpu=0, name="call")
+        mapped = await side.call(client.map, len, ["a", "bb"], image="python:3.11", at_once=1, name="calls")
+    spec = api.objects["gpujobs"]["red/call"]["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    assert container["command"][:2] == ["python3", "-c"]
+    assert container["command"][3] == "-"
+    assert "workingDir" not in container
+    assert (job.name, len(mapped)) == ("call", 2)
+    assert api.objects["gpujobs"]["red/calls"]["spec"]["array"] == {"indexes": "0-1", "parallelism": 1}
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "options", "message"),
+    [
+        ("submit", (["echo"], "hello"), {}, "arguments are for a function; a command is one list of words"),
+        ("submit", (["echo"],), {"python": "python3"}, "arguments are for a function"),
+        ("map", (len, []), {}, "map: there is no element"),
+        ("map", (len, ["a"]), {"workers": 2}, "map: each call is one worker"),
+    ],
+)
+async def test_what_cannot_be_called_is_refused(
+    api: GatewayApiServer, side: Side, method: str, arguments: tuple[Any, ...], options: dict[str, Any], message: str
+) -> None:
+    async with side.inside(side.client()) as client:
+        with pytest.raises(errors.InvalidError, match=message):
+            await side.call(getattr(client, method), *arguments, **options)
+    assert not [each for each in api.requests if each[1] == "create"]
