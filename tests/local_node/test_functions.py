@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dovetail.sdk import Client, Executor, FunctionFailedError, as_completed
-from tests.local_node.machine import Machine, new_machine
+from tests.local_node.machine import Machine, new_machine, until
 
 pytestmark = pytest.mark.cluster
 
@@ -151,7 +151,7 @@ def test_a_cancelled_future_cancels_a_job_that_waits(client: Client) -> None:
     with Executor(client, gpu=0, spec={"suspend": True}) as executor:
         future = executor.submit(abs, 1)
         assert future.cancel()
-    assert next(client.jobs(unfinished=True), None) is None
+    until(lambda: next(client.jobs(unfinished=True), None) is None)
 
 
 def test_whoami_shows_both_identities(machine: Machine) -> None:
