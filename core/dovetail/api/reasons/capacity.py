@@ -107,9 +107,7 @@ NO_PROFILE_AT_ALL: Final = clause(
     "NoProfileAtAll", "no node has a MIG instance of {profile}, there is none of any profile", reason=_EVER
 )
 # A node may still report what is missing
-NOT_REPORTED: Final = clause(
-    "NotReported", "; node {node} has not reported its GPUs yet", reason=NODE_UNHEALTHY
-)
+NOT_REPORTED: Final = clause("NotReported", "; node {node} has not reported its GPUs yet", reason=NODE_UNHEALTHY)
 NOT_REPORTED_MORE: Final = clause(
     "NotReportedMore", "; node {node} and {count} more have not reported their GPUs yet", reason=NODE_UNHEALTHY
 )

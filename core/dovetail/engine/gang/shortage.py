@@ -20,7 +20,6 @@ from dovetail.engine.model.refusals import RefusalKind
 from dovetail.formats.suggestions import nearest
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
-
 # How alike two spellings of a model are, from 0 to 1: V10 and V100 are, A100 and V100 are two models.
 _ALIKE: Final = 0.8
 
