@@ -26,7 +26,8 @@ class MovesSettings:
     """When pods move.
 
     A plan is worth, in GPUs for one lifetime: `starts` for each GPU of the pod that starts, `fragments` for each GPU of
-    fragments that it removes, less what is lost, and `move` for each pod that moves.
+    fragments that it removes, less what is lost, and `move` for each pod that moves. For a pod of several GPUs,
+    `starts_several` counts instead of `starts`: what a small pod leaves idle is soon requested by another one.
 
     - `lifetime_seconds`: how long pods run on average: one unit of the experiment's time
     - `saved_every_seconds`: how often pods save their work; infinite where they never do
@@ -36,6 +37,7 @@ class MovesSettings:
     lifetime_seconds: float = 27_118.0
     saved_every_seconds: float = 1800.0
     starts: float = 0.3
+    starts_several: float = 0.3
     fragments: float = 1.0
     move: float = 0.5
     most_per_100: float = float("inf")
@@ -123,7 +125,8 @@ class Moves:
             self._place(tried)
             removed = before - self._fragments()
             self._undo(tried)
-            worth = settings.starts * shape.gpu_milli / WHOLE_MILLI + settings.fragments * removed
+            starts = settings.starts_several if shape.gpus > 1 else settings.starts
+            worth = starts * shape.gpu_milli / WHOLE_MILLI + settings.fragments * removed
             worth -= each.cost / settings.lifetime_seconds
             if worth > most:
                 best, most = tried, worth

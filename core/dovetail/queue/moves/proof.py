@@ -289,7 +289,9 @@ class MovableJobs:
         for key, each in self.by_key.items():
             claims = [claim for one in each.claims if (claim := ledger.claim(one)) is not None]
             parts = [_part(claim, ledger=ledger, slots=slots) for claim in claims]
-            if parts and all(part is not None for part in parts):
+            is_known = len(parts) == len(each.claims) and all(part is not None for part in parts)
+            # A job without GPUs would seem to lose nothing, because losses are of devices.
+            if is_known and each.job.ask.gpu is not None:
                 unsaved = min(each.run_seconds + self.rules.grace_seconds, each.saved_every_seconds)
                 self.residents.add(key, parts=[part for part in parts if part is not None], started=-unsaved)
 

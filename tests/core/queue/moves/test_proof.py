@@ -9,6 +9,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, find_room
@@ -173,6 +174,7 @@ class Refusal:
 
 
 ONE = Runs(job=make_job("x", "1"), node="a")
+CPU = replace(make_job("cpu", "1", cpu=10_000), ask=Ask(gpu=None, cpu_milli=10_000))
 THREE = Runs(job=make_job("y", "3"), node="b", moves=False)
 REFUSALS = (
     Refusal(says="a job that may not move stays", runs=(replace(ONE, moves=False), THREE), reason="no set of jobs"),
@@ -187,6 +189,12 @@ REFUSALS = (
         runs=(ONE, THREE),
         wants=replace(BIG, ask=replace(BIG.ask, gpu=None)),
         reason="it requests no GPU",
+    ),
+    Refusal(
+        says="a job without GPUs stays, although its node's CPU is short",
+        runs=(Runs(job=CPU, node="a"), Runs(job=make_job("y", "4"), node="b", moves=False)),
+        wants=make_job("big", "4", cpu=60_000),
+        reason="no set of jobs",
     ),
     Refusal(
         says="a PodDisruptionBudget that allows none is kept",
