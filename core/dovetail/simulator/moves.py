@@ -37,9 +37,9 @@ class MovesSettings:
     lifetime_seconds: float = 27_118.0
     saved_every_seconds: float = 1800.0
     starts: float = 0.3
-    starts_several: float = 0.3
+    starts_several: float = 1.0
     fragments: float = 1.0
-    move: float = 0.5
+    move: float = 1.15
     most_per_100: float = float("inf")
 
 
