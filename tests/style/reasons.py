@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from dovetail.api.reasons import refusals
 from dovetail.api.reasons.catalog import SUBJECTS, clauses_of
 from dovetail.api.reasons.clause import Clause, ClauseForDevices
 from dovetail.api.reasons.codes import REASONS
@@ -32,6 +33,13 @@ what to do, is in [gpujob.md](gpujob.md).
 comes free, its user, or an administrator.
 
 """
+_REFUSALS: Final = """
+## Refusals of nodes
+
+What `dovetail explain` and kube-scheduler's events say of each node. The contract has which of them preemption cannot
+remove ([contracts](contracts.md#2-names)).
+
+"""
 _CLAUSES: Final = """
 ## Clauses
 
@@ -49,6 +57,7 @@ _TITLES: Final = {
     "conditions": "Conditions",
     "events": "Events",
     "quotas": "GPUQuotas",
+    "refusals": "Refusals of nodes",
 }
 
 
@@ -58,7 +67,9 @@ def page() -> str:
         f"| `{each.code}` | {each.set_by} | {each.resolved_by} | {each.means} |"
         for each in sorted(REASONS.values(), key=lambda each: each.code)
     )
-    return _HEAD + _table("reason", "set by", "resolved by", "means", rows=rows) + _CLAUSES + "".join(_subjects())
+    kinds = (f"| `{kind}` | {resolver} |" for kind, resolver in refusals.KINDS.items())
+    reasons = _HEAD + _table("reason", "set by", "resolved by", "means", rows=rows)
+    return reasons + _REFUSALS + _table("refusal", "resolved by", rows=kinds) + _CLAUSES + "".join(_subjects())
 
 
 def _subjects() -> Iterator[str]:

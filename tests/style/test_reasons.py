@@ -8,10 +8,11 @@ from typing import get_args
 import pytest
 
 from dovetail.api import gpujob
-from dovetail.api.reasons import arrays, capacity, end, nodes, queue, start
+from dovetail.api.reasons import arrays, capacity, end, nodes, queue, refusals, start
 from dovetail.api.reasons.catalog import CLAUSES, SUBJECTS, clauses_of
 from dovetail.api.reasons.clause import clause
 from dovetail.api.reasons.codes import REASONS
+from dovetail.engine.model.refusals import RefusalKind
 from tests.style import reasons
 from tests.style.packages import ROOT
 
@@ -28,6 +29,10 @@ def test_every_code_has_one_home() -> None:
 
 def test_the_table_has_each_reason_of_the_api() -> None:
     assert set(get_args(gpujob.Reason)) <= REASONS.keys()
+
+
+def test_the_table_has_each_refusal_of_a_node() -> None:
+    assert refusals.KINDS.keys() == set(get_args(RefusalKind))
 
 
 def test_no_module_outside_the_table_sets_a_reason_or_a_sentence_of_its_own() -> None:

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from dovetail.api.builtin import Pod, is_terminated
+from dovetail.api.reasons.refusals import BIND_UNSETTLED
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.filter.fit import Fit
 from dovetail.engine.model.claims import Ask, Claim
@@ -45,7 +46,7 @@ SCALE_BESIDE_WISHES: Final = 100
 FILTER_LIMIT: Final = 64
 NEAR: Final = 120 / SCALE
 
-_UNSETTLED: Final = "the pod's bind to another node is not settled yet"
+_UNSETTLED: Final = BIND_UNSETTLED().message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaSpec
 from dovetail.api.meta import EventType
 from dovetail.api.reasons.catalog import about_pod
+from dovetail.api.reasons.refusals import OUTSIDE_POOL
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
@@ -105,7 +106,7 @@ class PodQuotas:
         pools = pools_of(self._quotas.values(), subject=Subject(namespace=pod.metadata.namespace))
         if isinstance(pools, Refused) or not pools:
             return nodes, {}
-        text = f"not in pool {' or '.join(pools)}, to which a GPUQuota keeps namespace {pod.metadata.namespace}"
+        text = OUTSIDE_POOL(pools=" or ".join(pools), namespace=pod.metadata.namespace).message
         outside = Refusal(kind="Quota", message=text, text=text)
         inside = [name for name in nodes if self._pool_of(name) in pools]
         return inside, dict.fromkeys(set(nodes).difference(inside), outside)

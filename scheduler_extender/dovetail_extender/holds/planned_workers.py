@@ -15,6 +15,7 @@ from typing import Final
 from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import Placement, Policy, QueuePlace
 from dovetail.api.meta import Described, ObjectMeta, key_of
+from dovetail.api.reasons import refusals as says
 from dovetail.cluster.view import claim_of_pod
 from dovetail.engine.filter.fit import Fit
 from dovetail.engine.ledger.ledger import Ledger
@@ -34,9 +35,9 @@ from dovetail_extender.holds.reserved import Reserved
 log = get_logger(__name__)
 
 FOR_EVER: Final = float("inf")
-OVERTAKEN: Final = "the job's plan has failed: the queue makes a new one"
-ELSEWHERE: Final = "the job's plan has another node for this worker"
-OTHER_SIZE: Final = "the pod's request is not that of the job whose seat it has"
+OVERTAKEN: Final = says.PLAN_FAILED().message
+ELSEWHERE: Final = says.OTHER_NODE().message
+OTHER_SIZE: Final = says.OTHER_SEAT().message
 
 
 class PlannedStatus(Described, frozen=True, kw_only=True):
@@ -202,8 +203,8 @@ class Plans:
         if not plan.stands or said.plan.generation < plan.latest or said.worker >= len(plan.nodes):
             return Refusal(kind="Held", message=OVERTAKEN, text=OVERTAKEN)
         if seat_of(pod) is not None and plan.ask is not None and not _is_alike(ask, planned=plan.ask):
-            message = f"{OTHER_SIZE}: it asks {ask.gpu}, and the seat is {plan.ask.gpu}"
-            return Refusal(kind="Held", message=message, text=OTHER_SIZE)
+            seat = says.OTHER_SEAT() + says.SEAT_IS(asked=str(ask.gpu), seat=str(plan.ask.gpu))
+            return Refusal(kind="Held", message=seat.message, text=OTHER_SIZE)
         if said.worker in plan.released:
             return None
         return _place(said.plan.job, worker=said.worker, node=plan.nodes[said.worker])

@@ -5,6 +5,7 @@ codes      the reasons: who sets each, and what resolves it
 catalog    all rows by their codes
 capacity   why workers do not fit
 nodes      why a node or a GPU takes no new work
+refusals   why a node refuses a pod or a worker
 queue      limits, order, preemption and growing pools
 start      what else keeps a job from starting
 arrays     what arrays say of their tasks

@@ -8,10 +8,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from dovetail.api.meta import MessageDetail
-from dovetail.api.reasons import arrays, capacity, conditions, end, events, nodes, queue, quotas, start
+from dovetail.api.reasons import arrays, capacity, conditions, end, events, nodes, queue, quotas, refusals, start
 from dovetail.api.reasons.clause import NOTHING, Clause, ClauseForDevices, Sentence
 
-SUBJECTS: Final = (capacity, nodes, queue, start, arrays, end, conditions, events, quotas)
+SUBJECTS: Final = (capacity, nodes, queue, start, arrays, end, conditions, events, quotas, refusals)
 
 
 def clauses_of(subject: ModuleType) -> Iterator[Clause]:

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from dovetail.api.reasons.refusals import NEVER_TOGETHER, NOT_TOGETHER_NOW
 from dovetail.engine.filter import multi_container
 from dovetail.engine.filter.feasibility import Feasibility, some
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Ints
@@ -95,9 +96,12 @@ def _container_causes(masks: Feasibility) -> list[Cause]:
     others = [masks.for_container(ask, nodes=masks.nodes, columns=masks.columns) for ask in asks]
     causes = [replace(cause, container=other) for other in others for cause in _device_causes(other)]
     never, now = multi_container.without_room(masks)
-    text = f"the GPUs of the pod's {1 + len(others)} containers do not fit together"
     kind: RefusalKind = "DevicesBusy" if masks.ask.mode == "Exclusive" else "ShareShort"
-    return [*causes, Cause("TooFewDevices", never, text=f"{text}, ever"), Cause(kind, now, text=f"{text} now")]
+    return [
+        *causes,
+        Cause("TooFewDevices", never, text=NEVER_TOGETHER(containers=1 + len(others)).message),
+        Cause(kind, now, text=NOT_TOGETHER_NOW(containers=1 + len(others)).message),
+    ]
 
 
 def _held(masks: Feasibility) -> Cause:

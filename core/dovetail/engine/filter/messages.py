@@ -1,11 +1,14 @@
 """Refusals in words: one sentence with a node's numbers, and one text that all nodes with this cause share."""
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
 
 from dovetail.api.reasons import capacity
+from dovetail.api.reasons import refusals as says
 from dovetail.api.reasons.clause import NOTHING, Sentence
+from dovetail.api.reasons.end import IN_WORDS
 from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.availability import BROKEN, CLOSED, CORDONED_NODE, Unavailable, first_of
@@ -21,7 +24,7 @@ OF_DEVICES: Final[frozenset[RefusalKind]] = frozenset({"Unhealthy", "Cordoned"})
 
 def refusal(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> Refusal:
     """The refusal of one node. `left` is how many of its devices pass this cause and those before it."""
-    message = _message(kind, masks=masks, row=row, left=left)
+    message = f"{masks.nodes[row]}: {_with_numbers(kind, masks=masks, row=row, left=left)}"
     text = own_text(kind, ledger=masks.ledger, name=masks.nodes[row], ask=masks.ask)
     return Refusal(kind=kind, text=text, message=message)
 
@@ -62,44 +65,27 @@ def need(count: int, *, available: int, profile: str = "") -> str:
 
 def ask_text(kind: RefusalKind, *, ask: Ask) -> str:
     """The words that all nodes share that refuse an ask for this cause."""
+    return _shared(kind, ask=ask).message
+
+
+def _shared(kind: RefusalKind, *, ask: Ask) -> Sentence:
     if kind == "CPUOrMemoryShort" or ask.gpu is None:
-        return "too little CPU or memory in addition to the GPUs"
-    gpu = ask.gpu
-    count = gpus(gpu.count, profile=gpu.mig)
-    memory = size_text(gpu) + (f" with {memory_text(gpu)}" if gpu.names_memory else "")
-    texts: dict[RefusalKind, str] = {
-        "NoGPU": f"no MIG instance of {gpu.mig}" if gpu.mig else "no GPU reported",
-        "NotManaged": f"no {ask.resource} here" if ask.resource else "not a node that Dovetail manages",
-        "WrongVendor": f"no GPU of vendor {gpu.vendor}",
-        "WrongModel": f"no GPU{kind_text(gpu)}",
-        "TooFewDevices": f"fewer than {count}{memory}",
-        "DeviceIndex": f"no such device as {gpu.device}",
-        "Unhealthy": f"fewer than {count} healthy",
-        "Cordoned": "kubelet could pick a cordoned GPU" if ask.resource else f"fewer than {count} not cordoned",
-        "DevicesBusy": f"need {count} free, too many are busy",
-        "ModeConflict": f"GPUs are in another mode than {ask.mode}",
-        "TenantLimit": tenants_text(ask),
-        "ShareShort": f"no GPU has a share of {gpu.share_milli / 1000:g} left",
-        "MemoryGuard": f"no GPU has the memory left{memory}",
-        "Held": "GPUs are held for other pods",
-        "Quota": "beyond a quota",
-    }
-    return texts[kind]
+        return says.HOST_TOO_SMALL()
+    return _SHARED[kind](ask, ask.gpu)
 
 
-def memory_text(gpu: GPURequest) -> str:
-    """`8192 MiB` or `50 % of its memory`: the memory that a request takes of a GPU."""
-    return f"{gpu.memory_mib} MiB" if gpu.memory_percent is None else f"{gpu.memory_percent} % of its memory"
-
-
-def size_text(gpu: GPURequest) -> str:
+def _of_size(gpu: GPURequest) -> Sentence:
     """` of at least 32 GB`; empty for a request that says no nominal size."""
-    return "" if gpu.min_nominal_gb is None else capacity.OF_AT_LEAST(gb=gpu.min_nominal_gb).message
+    return NOTHING if gpu.min_nominal_gb is None else capacity.OF_AT_LEAST(gb=gpu.min_nominal_gb)
 
 
-def kind_text(gpu: GPURequest) -> str:
-    """The models and the nominal size of a request: ` of model V100 or A100 but V100M16 of at least 32 GB`."""
-    return (of_models(gpu) + within_models(gpu)).message
+def _with_memory(gpu: GPURequest) -> Sentence:
+    """The memory that a request takes of a GPU; empty for one that names none."""
+    if not gpu.names_memory:
+        return NOTHING
+    if gpu.memory_percent is not None:
+        return says.WITH_MEMORY_SHARE(percent=gpu.memory_percent)
+    return says.WITH_MEMORY(memory_mib=gpu.memory_mib or 0)
 
 
 def of_models(gpu: GPURequest) -> Sentence:
@@ -110,7 +96,7 @@ def of_models(gpu: GPURequest) -> Sentence:
 def within_models(gpu: GPURequest) -> Sentence:
     """What a request excludes, and its nominal size: ` but V100M16 of at least 32 GB`."""
     excluded = capacity.BUT_MODEL(models=" and ".join(gpu.excluded_models)) if gpu.excluded_models else NOTHING
-    return excluded + (NOTHING if gpu.min_nominal_gb is None else capacity.OF_AT_LEAST(gb=gpu.min_nominal_gb))
+    return excluded + _of_size(gpu)
 
 
 def nominal_sizes(ledger: Ledger, *, models: Ints) -> str:
@@ -119,25 +105,44 @@ def nominal_sizes(ledger: Ledger, *, models: Ints) -> str:
     return ", ".join(f"{size} GB" for size in sizes)
 
 
-def tenants_text(ask: Ask) -> str:
-    """Why no device takes one more tenant: no turn, or no place for the ask's workload, is free."""
-    return no_tenant(ask).message
-
-
 def no_tenant(ask: Ask) -> Sentence:
-    """The same as a sentence of the table."""
+    """Why no device takes one more tenant: no turn, or no place for the ask's workload, is free."""
     if ask.workload is None:
         return capacity.TURNS_TAKEN()
     of_both = capacity.TURNS_OR_WORKLOAD if ask.mode == "TimeShared" else capacity.WORKLOAD_FULL
     return of_both(workload=ask.workload)
 
 
-def _tenant_message(masks: Feasibility, *, row: int) -> str:
+def _fewer(gpu: GPURequest) -> Sentence:
+    return says.FEWER(count=gpu.count, profile=gpu.mig)
+
+
+# What nodes share that refuse a request for devices, by the cause.
+_SHARED: Final[Mapping[RefusalKind, Callable[[Ask, GPURequest], Sentence]]] = {
+    "NoGPU": lambda _, gpu: says.NO_INSTANCE(profile=gpu.mig) if gpu.mig else says.NO_GPU(),
+    "NotManaged": lambda ask, _: says.NO_RESOURCE(resource=ask.resource) if ask.resource else says.NOT_MANAGED(),
+    "WrongVendor": lambda _, gpu: says.WRONG_VENDOR(vendor=str(gpu.vendor)),
+    "WrongModel": lambda _, gpu: says.WRONG_MODEL() + of_models(gpu) + within_models(gpu),
+    "TooFewDevices": lambda _, gpu: _fewer(gpu) + _of_size(gpu) + _with_memory(gpu),
+    "DeviceIndex": lambda _, gpu: says.WRONG_INDEX(device=str(gpu.device)),
+    "Unhealthy": lambda _, gpu: _fewer(gpu) + says.HEALTHY(),
+    "Cordoned": lambda ask, gpu: says.COULD_BE_CORDONED() if ask.resource else _fewer(gpu) + says.NOT_CORDONED(),
+    "DevicesBusy": lambda _, gpu: says.BUSY(count=gpu.count, profile=gpu.mig),
+    "ModeConflict": lambda ask, _: says.OTHER_MODE(mode=ask.mode),
+    "TenantLimit": lambda ask, _: no_tenant(ask),
+    "ShareShort": lambda _, gpu: says.NO_SHARE(share=gpu.share_milli / 1000),
+    "MemoryGuard": lambda _, gpu: says.NO_MEMORY() + _of_size(gpu) + _with_memory(gpu),
+    "Held": lambda _ask, _gpu: says.HELD(),
+    "Quota": lambda _ask, _gpu: says.BEYOND_QUOTA(),
+}
+
+
+def _tenant_message(masks: Feasibility, *, row: int) -> Sentence:
     columns, ask = masks.columns, masks.ask
     if ask.workload is None:
-        return tenants_text(ask)
+        return no_tenant(ask)
     limits = columns.training_limit if ask.workload == "Training" else columns.inference_limit
-    return f"{tenants_text(ask)}, at most {limits[row][columns.present[row]].max()} on one"
+    return no_tenant(ask) + says.MOST_TENANTS(most=int(limits[row][columns.present[row]].max()))
 
 
 def _not_movable(masks: Feasibility, *, row: int) -> str:
@@ -148,35 +153,38 @@ def _not_movable(masks: Feasibility, *, row: int) -> str:
     needed = int(masks.host_needed_mib[row]) + HOST_MARGIN_MIB
     if ask.host_room_mib + HOST_MARGIN_MIB >= needed:
         return ""
-    return f"tenants are moved to the host there, for which its one container must request {needed} MiB of memory"
+    return says.MUST_BE_MOVABLE(needed_mib=needed).message
 
 
-def _message(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> str:
+def _with_numbers(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> Sentence:
     columns, ask, name = masks.columns, masks.ask, masks.nodes[row]
     if kind == "CPUOrMemoryShort" and columns.pods_free[row] <= 0:
-        return f"{name}: it takes {columns.pods[row]} pods, and has them"
+        return says.PODS_FULL(pods=int(columns.pods[row]))
     if kind == "CPUOrMemoryShort" or ask.gpu is None:
-        return (
-            f"{name}: need {ask.cpu_milli}m CPU and {ask.memory_mib} MiB, only {columns.cpu_free[row]}m and "
-            f"{columns.memory_free[row]} MiB available"
+        return says.HOST_FREE(
+            cpu_milli=ask.cpu_milli,
+            memory_mib=ask.memory_mib,
+            free_cpu_milli=int(columns.cpu_free[row]),
+            free_memory_mib=int(columns.memory_free[row]),
         )
     present = columns.present[row]
     if kind == "ShareShort":
         best = int(columns.share_left[row][present].max())
-        return f"{name}: need a share of {ask.gpu.share_milli / 1000:g}, the most left on one GPU is {best / 1000:g}"
+        return says.SHARE_FREE(share=ask.gpu.share_milli / 1000, left=best / 1000)
     if kind == "MemoryGuard":
         most = max(0, int(masks.free_mib[row][present].max()))
         wanted = int(masks.needed_mib[row][present].min())
         note = masks.ledger.unmeasured_reason(name) or _not_movable(masks, row=row)
-        aside = f" ({note})" if note else ""
-        return f"{name}: need {wanted} MiB on a GPU, the most left on one is {most} MiB{aside}"
+        found = says.MEMORY_FREE(needed_mib=wanted, left_mib=most)
+        return found + IN_WORDS(word=note) if note else found
+    count = int(present.sum())
     if kind == "TenantLimit":
-        return f"{name}: {_tenant_message(masks, row=row)} ({gpus(int(present.sum()))})"
+        return _tenant_message(masks, row=row) + says.OF_SO_MANY(count=count, profile="")
     if kind == "WrongModel" and ask.gpu.min_nominal_gb is not None:
         there = nominal_sizes(masks.ledger, models=columns.model[row][present])
-        return f"{name}: {ask_text(kind, ask=ask)} ({gpus(int(present.sum()))}: {there})"
+        return _shared(kind, ask=ask) + says.OF_SIZES(count=count, sizes=there)
     if kind in {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "DeviceIndex", "ModeConflict"}:
-        return f"{name}: {ask_text(kind, ask=ask)} ({gpus(int(present.sum()), profile=ask.gpu.mig)})"
+        return _shared(kind, ask=ask) + says.OF_SO_MANY(count=count, profile=ask.gpu.mig)
     closed = device_cause(masks.ledger, name=name, kind=kind) if kind in OF_DEVICES and not ask.resource else None
-    why = ask_text(kind, ask=ask) if closed is None else closed[0].on(name, index=closed[1]).message
-    return f"{name}: {need(ask.gpu.count, available=left, profile=ask.gpu.mig)}: {why}"
+    why = _shared(kind, ask=ask) if closed is None else closed[0].on(name, index=closed[1])
+    return capacity.NEED(count=ask.gpu.count, available=left, profile=ask.gpu.mig) + capacity.COLON() + why
