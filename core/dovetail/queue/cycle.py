@@ -5,17 +5,20 @@ jobs backfill: they start where they do not delay it, outside the reserved devic
 """
 
 import heapq
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
 import msgspec
 
+from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.jobs.cpu_fallback import BUSY, NEVER_SERVED, on_cpu
+from dovetail.logs import get_logger
 from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
 from dovetail.queue.backfill.attempts import Tries
 from dovetail.queue.backfill.reservation import Reservation, kept_now
@@ -25,7 +28,7 @@ from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, com
 from dovetail.queue.model.gate import Gate, Open
 from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.reclaim import Reclaim
-from dovetail.queue.preemption.victims import Beside
+from dovetail.queue.preemption.victims import Residual
 from dovetail.queue.quota_tree.turns import in_turn
 from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, kept_back, waits_because, with_clause
 
@@ -36,6 +39,9 @@ _STEP_SHARE: Final = 0.005
 # Reasons that no end of a job changes: such a job waits for other nodes and blocks no one.
 _HOPELESS: Final = frozenset({"ExceedsCapacity", "NodeUnhealthy"})
 _NO_GPUS: Final = Ask(gpu=None)
+_LOGGER: Final = "dovetail.queue"
+
+log = get_logger(_LOGGER)
 
 
 def admit(
@@ -95,7 +101,7 @@ class SchedulingCycle:
         loans = self._evictor.loans = self._gate.loans
         self._reclaim = None if loans is None else Reclaim(self._evictor, loans=loans)
         # The rooms that come back to jobs within their guarantees.
-        self._owed: list[Reservation] = []
+        self._reclaims: list[Reservation] = []
         self._fit_cache = FitCache(ledger)
         self._sites = sites
         self._ends: dict[str, Leaving] = {}
@@ -106,7 +112,7 @@ class SchedulingCycle:
         self._due += [(each.expected_seconds, each) for each in self._windows.ends()]
         self.reservation: Reservation | None = None
         # The reservation of a later job, for which others are preempted where that does not delay the first one.
-        self._second: Reservation | None = None
+        self._preempting: Reservation | None = None
         self._tries = Tries(ledger, sites=sites)
         self._kept = ResidualCapacity(ledger, sites=sites)
         self._refused: dict[object, Shortage] = {}
@@ -114,6 +120,8 @@ class SchedulingCycle:
         self._freed: set[str] = set()
         self._now = self._before = 0.0
         self._early = False
+        # Asked once: the cycle takes microseconds for most jobs.
+        self._logs = logging.getLogger(_LOGGER).isEnabledFor(logging.DEBUG)
 
     def advance(self) -> list[tuple[Leaving, Claim]] | None:
         """Advance to the next ends and begin a simulated cycle.
@@ -145,8 +153,8 @@ class SchedulingCycle:
         self._refused_before, self._refused = self._refused, {}
         self._tries.clear()
         self._kept.forget()
-        self._second = None
-        self._owed = []
+        self._preempting = None
+        self._reclaims = []
         if self.reservation is not None and (self._early or self.reservation.at_seconds <= self._now):
             # A job that ends before its time limit leaves room for an earlier start.
             self.reservation = None
@@ -215,24 +223,41 @@ class SchedulingCycle:
         return verdict
 
     def _verdict(self, job: Candidate) -> Verdict:
+        # 1. Nominate: room for all workers now, whatever is reserved; or why there is none.
         found = self._room_for(job)
+        self._log("1. nominate", job=job, found=found)
+        # 2. Limits, for a job that could ever have room: beyond one, what borrowers use of it may come back.
         if isinstance(found, Room) or found.reason != "ExceedsCapacity":
             refused = self._gate.refusal(job)
+            self._log("2. limits", job=job, found=refused)
             if refused is not None:
                 return self._beyond_limit(job, waits=waits_because(job, why=refused))
+        # 3. Reservations: the nominated room stays the job's where no other job is delayed.
         verdict = self._admit(job, room=found) if isinstance(found, Room) else waits_because(job, why=found)
+        self._log("3. reservations", job=job, found=verdict)
+        # 4. Fall back to the CPU, for a job that no longer waits for busy GPUs.
         if isinstance(verdict, Waits) and self._falls_back(job, waits=verdict):
+            self._log("4. fall back to the CPU", job=job, found=verdict)
             return self._on_cpu(job, instead=verdict)
         if isinstance(verdict, Admitted):
             return verdict
+        # 5. Reclaim: borrowers end for a job within its guarantee.
         if self._reclaim is not None:
             owner = self._reclaim.owner_or_refusal(job)
+            self._log("5. reclaim", job=job, found=owner)
             if isinstance(owner, int):
                 return self._reclaimed(job, waits=verdict, owner=owner, reclaim=self._reclaim)
             verdict = with_clause(verdict, clause=owner)
         if isinstance(found, Room) and self.reservation is not None:
             return verdict
+        # 6. Preempt jobs of lower priority, or reserve the earliest start.
+        self._log("6. preempt or reserve", job=job, found=verdict)
         return self._preempted(job, waits=verdict)
+
+    def _log(self, step: str, *, job: Candidate, found: object) -> None:
+        """One line for a step of a job, where the level is debug: a cycle has thousands of steps."""
+        if self._logs:
+            log.debug(step, job=job.name or job.key, found=_in_short(found))
 
     def _beyond_limit(self, job: Candidate, *, waits: Waits) -> Verdict:
         """The verdict on a job that a limit keeps waiting: what borrowers use of it may come back, as room does."""
@@ -248,35 +273,35 @@ class SchedulingCycle:
             owner=owner,
             ledger=self._ledger,
             sites=self._sites,
-            beside=self._residual(job, in_seconds=self._reclaim.takes_seconds),
+            residual=self._residual(job, in_seconds=self._reclaim.takes_seconds),
             limit=limit,
             allows=lambda victims: self._gate.allows_without(job, ended=[each.key for each in victims]),
         )
         if made is None:
             return waits
-        self._owed.append(made)
+        self._reclaims.append(made)
         return msgspec.structs.replace(waits, kept=self._kept_for(job))
 
     def _reclaimed(self, job: Candidate, *, waits: Waits, owner: int, reclaim: Reclaim) -> Verdict:
         """The verdict on a job within its guarantee that has no room: what comes back for it."""
         cleared = self._evictor.cleared(
-            job, ledger=self._ledger, sites=self._sites, beside=self._residual(job, in_seconds=0.0)
+            job, ledger=self._ledger, sites=self._sites, residual=self._residual(job, in_seconds=0.0)
         )
         if cleared is not None:
             self._room_grew()
             return self._admit(job, room=cleared)
-        beside = self._residual(job, in_seconds=reclaim.takes_seconds)
-        made = reclaim.reclaim(job, owner=owner, ledger=self._ledger, sites=self._sites, beside=beside)
+        residual = self._residual(job, in_seconds=reclaim.takes_seconds)
+        made = reclaim.reclaim(job, owner=owner, ledger=self._ledger, sites=self._sites, residual=residual)
         if made is None:
             waits = with_clause(waits, clause=reclaim.refusal_clause(job, owner=owner))
             return self._preempted(job, waits=waits)
-        self._owed.append(made)
+        self._reclaims.append(made)
         return msgspec.structs.replace(waits, kept=self._kept_for(job))
 
     def _preempted(self, job: Candidate, *, waits: Waits) -> Verdict:
         """The verdict on a job that waits for room, which may get it by its priority, and a reservation."""
         cleared = self._evictor.cleared(
-            job, ledger=self._ledger, sites=self._sites, beside=self._residual(job, in_seconds=0.0)
+            job, ledger=self._ledger, sites=self._sites, residual=self._residual(job, in_seconds=0.0)
         )
         if cleared is not None:
             self._room_grew()
@@ -336,21 +361,23 @@ class SchedulingCycle:
         by_itself = reserve_around(
             job, against=against, ledger=ledger, sites=sites, leaving=self.leaving, now_seconds=self._now
         )
-        beside = self._residual(job, in_seconds=self._evictor.takes_seconds)
-        made = self._evictor.preempt(job, ledger=ledger, sites=sites, otherwise=by_itself, beside=beside)
+        residual = self._residual(job, in_seconds=self._evictor.takes_seconds)
+        made = self._evictor.preempt(job, ledger=ledger, sites=sites, otherwise=by_itself, residual=residual)
         if first is None:
             self.reservation = made or by_itself
         else:
-            self._second = made
+            self._preempting = made
 
     def _may_preempt_too(self, first: Reservation) -> bool:
         """Whether a later job may preempt too.
 
         Only one does per cycle, and none while jobs are preempted for the first one.
         """
-        return self._evictor.rules.gap > 0 and self._second is None and not self._evictor.preempts_for(first.job.key)
+        return (
+            self._evictor.rules.gap > 0 and self._preempting is None and not self._evictor.preempts_for(first.job.key)
+        )
 
-    def _residual(self, job: Candidate, *, in_seconds: float) -> Beside | None:
+    def _residual(self, job: Candidate, *, in_seconds: float) -> Residual | None:
         """What reservations leave of a ledger to a job that starts in `in_seconds`.
 
         None where they leave all of it.
@@ -363,16 +390,16 @@ class SchedulingCycle:
             at = self._now + in_seconds
             return [*self._windows.after(job, ledger=ledger, leaving=self.leaving, start_seconds=at), *delayed]
 
-        return Beside(kept=kept, leaving=self._ends.values())
+        return Residual(kept=kept, leaving=self._ends.values())
 
     def _delayed_by(self, job: Candidate, *, in_seconds: float = 0.0) -> list[Reservation]:
         """The reservations of other jobs that this one would delay: those that begin before it ends."""
         end = self._now + in_seconds + job.run_seconds if job.limited else float("inf")
-        kept = [*self._owed, *(each for each in (self.reservation, self._second) if each is not None)]
+        kept = [*self._reclaims, *(each for each in (self.reservation, self._preempting) if each is not None)]
         return [each for each in kept if each.job.key != job.key and end > each.at_seconds]
 
     def _kept_for(self, job: Candidate) -> Kept | None:
-        kept = (*self._owed, self.reservation, self._second)
+        kept = (*self._reclaims, self.reservation, self._preempting)
         reserved = next((each for each in kept if each is not None and each.job.key == job.key), None)
         if reserved is None:
             return None
@@ -390,24 +417,26 @@ class SchedulingCycle:
     def _admit(self, job: Candidate, *, room: Room) -> Verdict:
         """The verdict for a job that fits: whether reservations leave it the room."""
         kept: tuple[Reservation, ...] = ()
-        for by in self._to_heed(job):
+        for by in self._reservations_against(job):
             kept = (*kept, by)
-            beside = self._kept.room(job, kept=kept, leaving=self.leaving)
-            if not isinstance(beside, Room):
-                return kept_back(job, by=by, shortage=beside)
-            room = beside
+            left = self._kept.room(job, kept=kept, leaving=self.leaving)
+            if not isinstance(left, Room):
+                return kept_back(job, by=by, shortage=left)
+            room = left
         return self._admitted(job, room=room)
 
     def _is_backfilled(self, job: Candidate, *, room: Room) -> bool:
         """Whether its time limit alone lets the job use nodes that reservations keep."""
         if not job.limited or not room.claims:
             return False
-        heeded = {each.job.key for each in self._to_heed(job)}
-        passed = (each for each in self._to_heed(replace(job, limited=False)) if each.job.key not in heeded)
+        respected = {each.job.key for each in self._reservations_against(job)}
+        passed = (
+            each for each in self._reservations_against(replace(job, limited=False)) if each.job.key not in respected
+        )
         nodes = {claim.node for claim in room.claims}
         return any(claim.node in nodes for each in passed for claim in each.claims)
 
-    def _to_heed(self, job: Candidate) -> list[Reservation]:
+    def _reservations_against(self, job: Candidate) -> list[Reservation]:
         """The reservations and advance reservations that the job must not delay."""
         if job.ask.gpu is None:
             return []
@@ -436,3 +465,16 @@ class SchedulingCycle:
         self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
         self._kept.take(room, job=job)
         return Admitted(key=job.key, claims=room.claims, ask=room.ask, limit_seconds=limit_seconds)
+
+
+def _in_short(found: object) -> str:
+    """What a step found, for a line of the log."""
+    match found:
+        case Room(claims=claims) | Admitted(claims=claims):
+            return ", ".join(sorted({claim.node for claim in claims})) or "room"
+        case Waits(reason=reason, message=message) | Sentence(reason=reason, message=message):
+            return f"{reason}: {message}" if reason else message
+        case int():
+            return "within its guarantee"
+        case _:
+            return "nothing"

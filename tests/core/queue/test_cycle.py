@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import MessageDetail
@@ -489,3 +490,23 @@ def test_the_configured_weights_choose_the_nodes_of_a_plan(weights: Weights, nod
     verdict = decide(replace(job, ask=replace(job.ask, policy="Spread", weights=weights)), ledger=ledger)["a"]
     assert isinstance(verdict, Admitted)
     assert [claim.node for claim in verdict.claims] == [node]
+
+
+def test_each_step_of_a_job_is_a_line_of_the_log_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = make_ledger(n=4)
+    hold_devices(ledger, "n", 0, 1, 2)
+    with capture_logs() as silent:
+        decide(make_job("a", "4"), ledger=ledger.copy())
+    caplog.set_level("DEBUG", logger="dovetail.queue")
+    with capture_logs() as lines:
+        decide(make_job("a", "4"), make_job("b", "1"), ledger=ledger)
+    assert silent == []
+    assert [(line["event"], line["found"]) for line in lines] == [
+        ("1. nominate", "Resources: Need 4 GPUs, only 1 available"),
+        ("2. limits", "nothing"),
+        ("3. reservations", "Resources: Need 4 GPUs, only 1 available"),
+        ("6. preempt or reserve", "Resources: Need 4 GPUs, only 1 available"),
+        ("1. nominate", "n"),
+        ("2. limits", "nothing"),
+        ("3. reservations", "n"),
+    ]

@@ -2,7 +2,7 @@
 
 What a victim costs is its lost work: its GPUs times the time since it started, or since it can have saved its work.
 A few victims are chosen exactly, in the order of their cost. Where there are too many sets for that, they are added one
-by one, by cost for each GPU and node by node, and the unnecessary ones are spared again.
+by one, by cost for each GPU and node by node, and the unnecessary ones are reprieved again.
 """
 
 import heapq
@@ -22,7 +22,7 @@ from dovetail.queue.quota_tree.loans import Loans
 # The most sets that the exact choice looks at, and the most of them that it proves: a proof places the whole job.
 _SETS: Final = 512
 _PROOFS: Final = 48
-# The number of nodes on which a job of one worker looks for victims, and of victims that are spared one by one.
+# The number of nodes on which a job of one worker looks for victims, and of victims that are reprieved one by one.
 _NODES: Final = 32
 _SPARED: Final = 48
 # So many victims above the least possible number are tried first.
@@ -212,7 +212,7 @@ class Choice:
             else:
                 high, proof = middle, found
             middle = (low + high) // 2
-        return self.spared(proof, nodes=nodes)
+        return self.reprieved(proof, nodes=nodes)
 
     def _too_few(self, ordered: Sequence[Running], *, nodes: Sequence[str] | None) -> int:
         """How many of the first victims leave less than has to come back, whatever else they leave."""
@@ -220,7 +220,7 @@ class Choice:
         freed = accumulate(self._milli(each) for each in ordered)
         return sum(1 for milli in takewhile(lambda milli: milli < missing, freed))
 
-    def spared(self, proof: Proof, *, nodes: Sequence[str] | None = None) -> Proof:
+    def reprieved(self, proof: Proof, *, nodes: Sequence[str] | None = None) -> Proof:
         """The proof without victims that its room does not need, the most expensive tried first.
 
         Tries few of them one by one: each try places the whole job.

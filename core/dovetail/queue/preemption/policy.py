@@ -18,7 +18,7 @@ from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.model.candidates import Candidate, Room, Sites
 from dovetail.queue.preemption import together
 from dovetail.queue.preemption.negative_cache import NegativeCache
-from dovetail.queue.preemption.victims import Beside, Proof, Proofs, Running, without_pause
+from dovetail.queue.preemption.victims import Proof, Proofs, Residual, Running, without_pause
 from dovetail.queue.quota_tree.loans import Loans
 
 # Kubernetes' own grace period, which follows ours.
@@ -100,7 +100,7 @@ class Evictor:
         clause = says.ENDED_FOR_IT if any(order.reclaim for order in own) else says.PREEMPTED_FOR_IT
         return clause(count=len(own))
 
-    def cleared(self, job: Candidate, *, ledger: Ledger, sites: Sites, beside: Beside | None = None) -> Room | None:
+    def cleared(self, job: Candidate, *, ledger: Ledger, sites: Sites, residual: Residual | None = None) -> Room | None:
         """The room of a job whose victims have all stopped, even if their pods still exist.
 
         Releases the victims' claims in `ledger`. None while a victim still runs, or where the room does not suffice.
@@ -108,7 +108,7 @@ class Evictor:
         if not self.has_room_of_others(job):
             return None
         victims = self.current_victims(job)
-        proof = Proofs(job=job, ledger=ledger, sites=sites, beside=beside, pause=self.pause).without(victims)
+        proof = Proofs(job=job, ledger=ledger, sites=sites, residual=residual, pause=self.pause).without(victims)
         if proof is None:
             return None
         for victim in victims:
@@ -123,15 +123,15 @@ class Evictor:
         ledger: Ledger,
         sites: Sites,
         otherwise: Reservation | None,
-        beside: Beside | None = None,
+        residual: Residual | None = None,
     ) -> Reservation | None:
         """The reservation of `job` after the preemption of its current victims, or of new ones.
 
         None where no job may be preempted, or where the job would start as soon without it, as `otherwise` says.
-        `beside` gives what reservations leave of a ledger to the job; None where they leave all of it.
+        `residual` gives what reservations leave of a ledger to the job; None where they leave all of it.
         """
         choose = partial(self._together, job=job) if self._crosses_quotas else None
-        proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside, together=choose, pause=self.pause)
+        proofs = Proofs(job=job, ledger=ledger, sites=sites, residual=residual, together=choose, pause=self.pause)
         proof = self._still(proofs)
         if proof is None:
             if otherwise is not None and otherwise.at_seconds <= self.takes_seconds:
@@ -171,7 +171,7 @@ class Evictor:
         if self._crosses_quotas and self.loans is not None:
             victims = self._that_still_may(victims, job=proofs.job, loans=self.loans)
         proof = proofs.without(victims)
-        return None if proof is None else proofs.spared(proof)
+        return None if proof is None else proofs.reprieved(proof)
 
     def _that_still_may(self, victims: Sequence[Running], *, job: Candidate, loans: Loans) -> list[Running]:
         """Those of the victims by earlier decisions that leave their quotas their guarantees, or have left."""
@@ -213,12 +213,12 @@ class Evictor:
         question = proofs.question(willing, guarantees=guarantees)
         if self.negative_cache.knows(job, asks=lambda: question, most=most):
             return None
-        if replace(proofs, beside=None).without(willing) is None:
+        if replace(proofs, residual=None).without(willing) is None:
             # Then no subset of them suffices either, with or without reservations.
             self.negative_cache.record(job, asked=question, most=len(willing))
             return None
         found = proofs.among(willing, most=most)
-        if found is None and proofs.beside is None:
+        if found is None and proofs.residual is None:
             self.negative_cache.record(job, asked=question, most=most)
         return found
 

@@ -20,7 +20,7 @@ from dovetail.queue.preemption.negative_cache import Question
 from dovetail.queue.preemption.policy import ENDING_SECONDS, Evictor, Order
 from dovetail.queue.preemption.search_turns import SearchTurns
 from dovetail.queue.preemption.together import guarantees_of
-from dovetail.queue.preemption.victims import Beside, Proof, Proofs, Running
+from dovetail.queue.preemption.victims import Proof, Proofs, Residual, Running
 from dovetail.queue.quota_tree.loans import Loans
 from dovetail.queue.quota_tree.resources import GPUS, MEMORY, amount_text, bare_text
 
@@ -157,7 +157,7 @@ class Reclaim:
         owner: int,
         ledger: Ledger,
         sites: Sites,
-        beside: Beside | None,
+        residual: Residual | None,
         limit: Hashable = None,
         allows: Callable[[Sequence[Running]], bool] | None = None,
     ) -> Reservation | None:
@@ -166,7 +166,9 @@ class Reclaim:
         `allows` says whether the limits of quotas above it let the job start without some jobs; None where they do
         anyway. `limit` says then what they refuse now.
         """
-        proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside, allows=allows, pause=self._evictor.pause)
+        proofs = Proofs(
+            job=job, ledger=ledger, sites=sites, residual=residual, allows=allows, pause=self._evictor.pause
+        )
         kept = self._kept(job, owner=owner)
         key = self._key(job, owner=owner, limit=limit)
         proof = self._still(proofs, kept=kept, owner=owner) or self._new(proofs, kept=kept, owner=owner, key=key)
@@ -219,7 +221,7 @@ class Reclaim:
     def _still(self, proofs: Proofs, *, kept: Sequence[Running], owner: int) -> Proof | None:
         """The proof with the jobs that already end for this one, without those that are no longer necessary."""
         proof = proofs.without(kept) if kept else None
-        return None if proof is None else self._choice(proofs, owner=owner, willing=kept).spared(proof)
+        return None if proof is None else self._choice(proofs, owner=owner, willing=kept).reprieved(proof)
 
     def _new(self, proofs: Proofs, *, kept: Sequence[Running], owner: int, key: _Key) -> Proof | None:
         """A proof with further jobs of borrowers, in addition to those that already end for this one.
@@ -242,7 +244,7 @@ class Reclaim:
         if not kept:
             return found
         both = replace(found, victims=(*kept, *found.victims))
-        return self._choice(proofs, owner=owner, willing=both.victims).spared(both)
+        return self._choice(proofs, owner=owner, willing=both.victims).reprieved(both)
 
     def _choice(self, proofs: Proofs, *, owner: int, willing: Sequence[Running]) -> Choice:
         return Choice(proofs=proofs, loans=self._loans, owner=owner, willing=willing)
@@ -250,7 +252,7 @@ class Reclaim:
     def _search(self, proofs: Proofs, *, key: _Key, owner: int, willing: Sequence[Running]) -> Proof | None:
         """The cheapest proof; None where there is none, or where the job has its turn in another cycle."""
         job, negative = proofs.job, self._evictor.negative_cache
-        lasting = proofs.beside is None and proofs.allows is None
+        lasting = proofs.residual is None and proofs.allows is None
 
         def question() -> Question:
             guarantees = guarantees_of(willing, loans=self._loans, job=job.key)

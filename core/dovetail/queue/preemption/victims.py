@@ -14,7 +14,7 @@ from dovetail.queue.backfill.reservation import Reservation, set_aside
 from dovetail.queue.model.candidates import Candidate, Leaving, NoRoom, Room, Sites, find_room
 from dovetail.queue.preemption.negative_cache import Question
 
-# The most sets of victims that are tried one by one. Beyond that, victims are added until the job fits, and spared
+# The most sets of victims that are tried one by one. Beyond that, victims are added until the job fits, and reprieved
 # again where it fits without them.
 _SETS: Final = 64
 # The number of nodes on which that search is tried.
@@ -26,7 +26,7 @@ def without_pause() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class Residual:
     """Gives what reservations for others leave of a ledger to a job.
 
     - `kept`: these reservations, on a ledger from which victims may have left
@@ -97,7 +97,7 @@ class Proofs:
     job: Candidate
     ledger: Ledger
     sites: Sites
-    beside: Beside | None
+    residual: Residual | None
     allows: Callable[[Sequence[Running]], bool] | None = None
     together: Callable[[Sequence[Running]], Sequence[Running]] | None = None
     pause: Callable[[], None] = without_pause
@@ -118,7 +118,7 @@ class Proofs:
 
     def among(self, willing: Sequence[Running], *, most: int) -> Proof | None:
         """The proof with the fewest of the willing jobs, and at most `most` of them."""
-        if self.beside is not None and self.without(willing) is None:
+        if self.residual is not None and self.without(willing) is None:
             return None
         for victims in _sets(willing, most=most):
             if len(self._together(victims)) < len(victims):
@@ -142,23 +142,23 @@ class Proofs:
         self.pause()
         sites = self.sites if nodes is None else {self.job.site: nodes}
         with self.ledger.without(key for each in victims for key in each.claims):
-            left = self.ledger if self.beside is None else self.beside(self.ledger)
+            left = self.ledger if self.residual is None else self.residual(self.ledger)
             found = find_room(self.job, ledger=left, fit_cache=FitCache(left), sites=sites)
         return None if isinstance(found, NoRoom) else Proof(victims=tuple(victims), room=found)
 
     def kept_back(self, willing: Sequence[Running]) -> Reservation | None:
         """The first reservation that takes the room that the job gets from these jobs; None where it gets none."""
-        if self.beside is None or replace(self, beside=None).without(willing) is None:
+        if self.residual is None or replace(self, residual=None).without(willing) is None:
             return None
         with self.ledger.without(key for each in willing for key in each.claims):
-            kept = self.beside.kept(self.ledger)
+            kept = self.residual.kept(self.ledger)
         for count, each in enumerate(kept, start=1):
-            first = Beside(kept=_always(kept[:count]), leaving=self.beside.leaving)
-            if replace(self, beside=first).without(willing) is None:
+            first = Residual(kept=_always(kept[:count]), leaving=self.residual.leaving)
+            if replace(self, residual=first).without(willing) is None:
                 return each
         return None
 
-    def spared(self, proof: Proof, *, nodes: Sequence[str] | None = None) -> Proof:
+    def reprieved(self, proof: Proof, *, nodes: Sequence[str] | None = None) -> Proof:
         """The proof without the victims that are not necessary, tried from the last."""
         for victim in reversed(proof.victims):
             if victim.left:
@@ -173,7 +173,7 @@ class Proofs:
         None where no room is found.
 
         Victims are added one by one until the job fits, in their order and the largest first; for a job of one worker,
-        node by node. Then the unnecessary ones are spared.
+        node by node. Then the unnecessary ones are reprieved.
         """
         by_size = sorted(willing, key=lambda each: -self._milli(each))
         if self.job.workers == 1:
@@ -192,7 +192,7 @@ class Proofs:
             else:
                 high = middle
         proof = self.without(ordered[:low], nodes=nodes)
-        return None if proof is None else self.spared(proof, nodes=nodes)
+        return None if proof is None else self.reprieved(proof, nodes=nodes)
 
     def _on_one_node(self, ordered: Sequence[Running]) -> list[Proof]:
         """A proof for each of the most promising nodes that the job may use and that have victims."""
@@ -205,7 +205,7 @@ class Proofs:
             there = {node: there[node] for node in allowed if node in there}
         likely = sorted(there, key=lambda node: _cost(self._at_least(there[node])))
         # A search that respects reservations costs more: the one without them rules most nodes out.
-        bare = replace(self, beside=None)
+        bare = replace(self, residual=None)
         able = (node for node in likely if bare.without(self._together(there[node]), nodes=[node]) is not None)
         tried = (self._by_adding(there[node], nodes=[node]) for node in islice(able, _NODES))
         return [proof for proof in tried if proof is not None]

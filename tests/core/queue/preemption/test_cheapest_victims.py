@@ -66,7 +66,7 @@ class Cluster:
             quota_of=lambda subject: quota_of(quotas, subject=subject),
             recent={},
         )
-        self.proofs = Proofs(job=self.owner, ledger=self.ledger, sites={}, beside=None)
+        self.proofs = Proofs(job=self.owner, ledger=self.ledger, sites={}, residual=None)
         owner = self.loans.owner(self.owner.key)
         assert owner is not None
         willing = [each for each in self.running if self.loans.gives_back(each.key, to=self.owner.key, owner=owner)]
@@ -143,7 +143,7 @@ def choice(
     index = loans.owner(owner.key)
     assert index is not None
     willing = [each for each in known if loans.gives_back(each.key, to=owner.key, owner=index)]
-    proofs = Proofs(job=owner, ledger=ledger, sites={"pool": [name for name in nodes if name[0] == "p"]}, beside=None)
+    proofs = Proofs(job=owner, ledger=ledger, sites={"pool": [name for name in nodes if name[0] == "p"]}, residual=None)
     return Choice(proofs=proofs, loans=loans, owner=index, willing=willing)
 
 
