@@ -39,6 +39,8 @@ export const clock = (time: number): string =>
 
 export const gib = (mib: number): string => `${(mib / 1024).toFixed(mib % 1024 === 0 ? 0 : 1)} GiB`;
 export const percent = (part: number): string => `${Math.round(part * 100)} %`;
+// Sums of shares, which have fractions.
+export const gpus = (count: number): string => String(Math.round(count * 10) / 10);
 // Text that a shell takes as one word.
 export const quoted = (word: string): string =>
   /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;

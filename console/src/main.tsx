@@ -1,5 +1,5 @@
 import { render } from "preact";
-import { Shell } from "./shell";
+import { Shell } from "./shell/index";
 import { start } from "./live/link";
 import { arrive } from "./live/session";
 import { startRouter } from "./router";

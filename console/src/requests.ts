@@ -14,6 +14,14 @@ export interface Request {
   limit?: string;
   image?: string;
   command?: string;
+  // NAME=VALUE each.
+  env?: readonly string[];
+  // CLAIM:/PATH or CLAIM:/PATH:ro each, as gbatch takes them.
+  volumes?: readonly string[];
+  // Indexes such as 0-15, with %4 for four at a time.
+  array?: string;
+  // Names of jobs that must have succeeded before.
+  after?: readonly string[];
 }
 
 export class RequestProblem extends Error {}
@@ -32,18 +40,51 @@ export function numberOf(label: string, text: string, least: number, most: numbe
   return number;
 }
 
-const TEMPLATE = (request: Request): JobSpec["template"] => ({
-  spec: {
-    restartPolicy: "Never",
-    containers: [
-      {
-        name: "main",
-        ...(request.image ? { image: request.image } : {}),
-        ...(request.command ? { command: ["sh", "-c", request.command] } : {}),
-      },
-    ],
-  },
-});
+// A variable of the environment, from NAME=VALUE.
+export function variableOf(text: string): { name: string; value: string } {
+  const [name = "", ...rest] = text.split("=");
+  if (!/^[A-Za-z_][A-Za-z0-9_.-]*$/.test(name)) throw new RequestProblem(t("badVariable", name));
+  return { name, value: rest.join("=") };
+}
+
+interface Mounted {
+  claim: string;
+  path: string;
+  readOnly: boolean;
+}
+
+export function volumeOf(text: string): Mounted {
+  const found = /^([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?):(\/[^:]+?)(:ro|:rw)?$/.exec(text);
+  if (!found) throw new RequestProblem(t("badVolume", text));
+  return { claim: found[1] as string, path: found[2] as string, readOnly: found[3] === ":ro" };
+}
+
+export function arrayOf(text: string): NonNullable<JobSpec["array"]> {
+  const found = /^(\d+(?:-\d+(?::\d+)?)?(?:,\d+(?:-\d+(?::\d+)?)?)*)(?:%([1-9]\d*))?$/.exec(text.trim());
+  if (!found) throw new RequestProblem(t("badArray", text));
+  return { indexes: found[1] as string, parallelism: found[2] ? Number(found[2]) : null };
+}
+
+const runs = (request: Request): boolean =>
+  Boolean(request.image || request.command || request.env?.length || request.volumes?.length);
+
+// The first container of a cloned template is changed; without one, it is the only container.
+function templateOf(request: Request, base: JobSpec["template"] | undefined): JobSpec["template"] {
+  const spec = base?.spec ?? { restartPolicy: "Never", containers: [{ name: "main" }] };
+  const [first = { name: "main" }, ...others] = spec.containers ?? [];
+  const mounts = (request.volumes ?? []).map(volumeOf);
+  const claims = [...new Set(mounts.map((each) => each.claim))];
+  const nameOf = (claim: string) => `volume-${claims.indexOf(claim)}`;
+  const container = {
+    ...first,
+    ...(request.image ? { image: request.image } : {}),
+    ...(request.command ? { command: ["sh", "-c", request.command] } : {}),
+    ...(request.env?.length ? { env: request.env.map(variableOf) } : {}),
+    ...(mounts.length ? { volumeMounts: mounts.map(({ claim, path, readOnly }) => ({ name: nameOf(claim), mountPath: path, ...(readOnly ? { readOnly } : {}) })) } : {}),
+  };
+  const volumes = claims.map((claim) => ({ name: nameOf(claim), persistentVolumeClaim: { claimName: claim } }));
+  return { ...base, spec: { ...spec, containers: [container, ...others], ...(volumes.length ? { volumes } : {}) } };
+}
 
 // The spec of a request; what it does not say comes from `base`, the spec of a job that is cloned.
 export function specOf(request: Request, base: Partial<JobSpec> = {}): Partial<JobSpec> {
@@ -56,24 +97,29 @@ export function specOf(request: Request, base: Partial<JobSpec> = {}): Partial<J
   if (request.priority) spec.priority = numberOf(t("priority"), request.priority, 0, 255);
   if (request.mode) spec.mode = request.mode as NonNullable<JobSpec["mode"]>;
   if (request.limit) spec.activeDeadlineSeconds = secondsOf(request.limit);
-  if (!base.template || request.image || request.command) spec.template = TEMPLATE(request);
+  if (request.array) spec.array = withoutDefaults(arrayOf(request.array));
+  if (request.after?.length) spec.dependencies = request.after.map((name) => ({ name, condition: "Succeeded" }));
+  if (!base.template || runs(request)) spec.template = templateOf(request, base.template);
   return withoutDefaults(spec);
 }
 
 // The API server fills in what is left out, and null is often not allowed.
-function withoutDefaults(spec: Partial<JobSpec>): Partial<JobSpec> {
-  return Object.fromEntries(
-    Object.entries(spec).filter(([, value]) => value !== null && !(Array.isArray(value) && value.length === 0)),
-  ) as Partial<JobSpec>;
-}
+const withoutDefaults = <T extends object>(value: T): T =>
+  Object.fromEntries(Object.entries(value).filter(([, each]) => each !== null && !(Array.isArray(each) && each.length === 0))) as T;
 
-export function gbatchLine(request: Request, namespace: string): string {
+// The same as a line of gbatch, which needs a command: without one, the image's own program runs.
+export function gbatchLine(request: Request, namespace: string, name = ""): string {
   const words = ["gbatch", "-g", quoted(request.gpu.trim() || "0")];
+  if (name) words.push("-J", quoted(name));
   if (request.workers && request.workers !== "1") words.push("-N", request.workers);
   if (request.priority) words.push("-p", request.priority);
   if (request.mode) words.push("--mode", request.mode);
   if (request.limit) words.push("-t", String(Math.max(1, Math.round(secondsOf(request.limit) / 60))));
+  if (request.array) words.push("--array", quoted(request.array.trim()));
+  if (request.after?.length) words.push(request.after.length > 1 ? "--depends-on-all" : "-d", quoted(request.after.join(",")));
   if (request.image) words.push("--image", quoted(request.image));
+  for (const each of request.env ?? []) words.push("--env", quoted(each));
+  for (const each of request.volumes ?? []) words.push("--volume", quoted(each));
   words.push("--namespace", quoted(namespace), quoted(request.command || "true"));
   return words.join(" ");
 }

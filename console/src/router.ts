@@ -12,7 +12,7 @@ export interface Place {
 
 const read = (): Place => {
   const [page = "", ...rest] = location.pathname.slice(BASE.length).split("/").map(decodeURIComponent);
-  return { page: page || "now", rest: rest.filter(Boolean), query: new URLSearchParams(location.search) };
+  return { page: page || "overview", rest: rest.filter(Boolean), query: new URLSearchParams(location.search) };
 };
 
 export const place = signal<Place>(read());
@@ -26,16 +26,18 @@ export function go(url: string, options: { replace?: boolean } = {}): void {
   place.value = read();
 }
 
-// Changes the filters of this page; empty values leave the URL.
-export function setQuery(changes: Record<string, string>): void {
-  const query = new URLSearchParams(location.search);
+// The address of this page with other filters; empty values leave it.
+export function withQuery(changes: Record<string, string | readonly string[]>): string {
+  const query = new URLSearchParams(place.value.query);
   for (const [name, value] of Object.entries(changes)) {
-    if (value) query.set(name, value);
-    else query.delete(name);
+    query.delete(name);
+    for (const each of typeof value === "string" ? [value] : value) if (each) query.append(name, each);
   }
   const text = query.toString();
-  go(location.pathname + (text ? `?${text}` : ""), { replace: true });
+  return location.pathname + (text ? `?${text}` : "");
 }
+
+export const setQuery = (changes: Record<string, string | readonly string[]>): void => go(withQuery(changes), { replace: true });
 
 export function startRouter(): void {
   addEventListener("popstate", () => {

@@ -1,9 +1,19 @@
 // Waste: who holds GPUs that do little, by job, user, namespace or project; and what jobs should request instead.
+import { CircleCheck, Leaf } from "lucide";
+import { useSignal } from "@preact/signals";
 import { usePolled } from "../api/polled";
 import type { DeviceRow, JobDevice, JobRow, RightSizePage, RightSizeRow } from "../api/types";
-import { age, duration, gib, percent } from "../format";
+import { age, duration, gib, gpus, percent } from "../format";
 import { jobs, keyOf, nodes } from "../live/store";
-import { Command, Field, JobLink, Meter, Section } from "../parts/basics";
+import { Button } from "../design/button";
+import { Card } from "../design/card";
+import { Command } from "../design/command";
+import { Empty, Skeleton } from "../design/empty";
+import { Select } from "../design/field";
+import { MeterLine } from "../design/meter";
+import { PageHead } from "../design/page";
+import { type Column, Table } from "../design/table";
+import { JobLink, shortUser } from "../parts/basics";
 import { place, setQuery } from "../router";
 import { t } from "../texts";
 
@@ -24,23 +34,25 @@ export function WastePage() {
   const uses = usesBy(by);
   return (
     <>
-      <h1>{t("waste")}</h1>
-      <p>{t("wasteHow")}</p>
-      <Field label={t("byWhom")}>
-        <select value={by} onChange={(event) => setQuery({ by: event.currentTarget.value })}>
-          {BY.map((each) => (
-            <option key={each} value={each}>{t(each)}</option>
-          ))}
-        </select>
-      </Field>
-      {uses.length === 0 ? <p>{t("holdsNothingIdle")}</p> : <Uses uses={uses} by={by} />}
-      <Command lines={["dovetail top", "ginfo --by-job"]} />
-      <Section title={t("idleHolders")} note={t("idleHow")}>
-        <Idle />
-      </Section>
-      <Section title={t("rightSizes")} note={t("rightSizesHow")}>
+      <PageHead title={t("waste")} lead={t("wasteHow")} />
+      <Card
+        title={t("holdersTitle")}
+        flush
+        actions={
+          <div class="short">
+            <Select label={t("byWhom")} value={by} choices={BY.map((each) => [each, t(each)])} onChoose={(value) => setQuery({ by: value })} />
+          </div>
+        }
+      >
+        {uses.length === 0 ? <Empty icon={Leaf} title={t("holdsNothingIdle")} /> : <Uses uses={uses} by={by} />}
+      </Card>
+      <Card title={t("rightSizes")} note={t("rightSizesHow")} flush>
         <RightSizes />
-      </Section>
+      </Card>
+      <Card title={t("idleHolders")} note={t("idleHow")} flush>
+        <Idle />
+      </Card>
+      <Command lines={["dovetail top", "ginfo --by-job", 'curl -H "Authorization: Bearer $TOKEN" $URL/api/v3/right-sizes']} />
     </>
   );
 }
@@ -77,44 +89,49 @@ function usedBy(job: JobRow, held: JobDevice, device: DeviceRow): number {
   return Math.min(held.memoryMiB, device.usedMiB ?? 0);
 }
 
+// The first rows fill a screen; the others come with a press.
+const FIRST = 8;
+
 function Uses({ uses, by }: { uses: readonly Use[]; by: (typeof BY)[number] }) {
+  const columns: Column<Use>[] = [
+    { id: "name", title: t(by), cell: (use) => (use.job ? <JobLink job={use.job} /> : use.name) },
+    { id: "gpus", title: t("gpus"), number: true, cell: (use) => gpus(use.gpus) },
+    { id: "idle", title: t("idleGpus"), number: true, cell: (use) => <span class="strong">{gpus(use.idle)}</span> },
+    { id: "load", title: t("meanLoad"), cell: (use) => <MeterLine part={loadOf(use)} label={percent(loadOf(use))} text={percent(loadOf(use))} tone="good" /> },
+    { id: "memory", title: t("memory"), cell: (use) => <MeterLine part={use.usedMiB / Math.max(1, use.promisedMiB)} label={memoryOf(use)} text={memoryOf(use)} tone="info" /> },
+    { id: "as-of", title: t("measured"), cell: (use) => <span class="muted">{age(use.oldest)}</span> },
+  ];
+  return <Shortened rows={uses} first={FIRST} draw={(rows) => <Table label={t("holdersTitle")} rows={rows} columns={columns} keyOf={(use) => use.name} />} />;
+}
+
+const loadOf = (use: Use): number => 1 - use.idle / use.gpus;
+const memoryOf = (use: Use): string => t("usedOf", gib(use.usedMiB), gib(use.promisedMiB));
+
+function Shortened<T>({ rows, first, draw }: { rows: readonly T[]; first: number; draw: (rows: readonly T[]) => preact.ComponentChildren }) {
+  const all = useSignal(false);
   return (
-    <table>
-      <thead>
-        <tr>
-          {[t(by), t("gpus"), t("idleGpus"), t("meanLoad"), t("promised"), t("used"), t("asOf", "")].map((title) => (
-            <th scope="col" key={title}>{title}</th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {uses.map((use) => (
-          <tr key={use.name}>
-            <td>{use.job ? <JobLink job={use.job} /> : use.name}</td>
-            <td class="number">{round(use.gpus)}</td>
-            <td class="number">{round(use.idle)}</td>
-            <td>
-              <Meter part={1 - use.idle / use.gpus} label={percent(1 - use.idle / use.gpus)} /> {percent(1 - use.idle / use.gpus)}
-            </td>
-            <td class="number">{gib(use.promisedMiB)}</td>
-            <td class="number">{gib(use.usedMiB)}</td>
-            <td>{age(use.oldest)}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <>
+      {draw(all.value ? rows : rows.slice(0, first))}
+      {rows.length > first && !all.value && (
+        <div class="padded">
+          <Button small onClick={() => (all.value = true)}>{t("showMore", rows.length - first)}</Button>
+        </div>
+      )}
+    </>
   );
 }
 
 // Jobs of which the idle policy has said that none of their devices works.
 function Idle() {
   const idle = jobs.value.filter((job) => job.idle && job.phase === "Running");
-  if (!idle.length) return <p>{t("noneIdle")}</p>;
+  if (!idle.length) return <Empty icon={CircleCheck} title={t("noneIdle")} />;
   return (
-    <ul class="jobs">
+    <ul class="list">
       {idle.map((job) => (
         <li key={keyOf(job)}>
-          <JobLink job={job} /> {job.user}, {job.gpus} {t("gpus")}: {job.idle}
+          <span class="grow"><JobLink job={job} /></span>
+          <span class="end">{shortUser(job.user)}, {t("ofGpus", job.gpus)}</span>
+          <span class="below">{job.idle}</span>
         </li>
       ))}
     </ul>
@@ -124,50 +141,42 @@ function Idle() {
 const SIZES_AGAIN_MS = 30_000;
 const MOST_SIZES = 100;
 
+// Those with a smaller request; of the others, why there is none is folded away.
 function RightSizes() {
   const { found, problem } = usePolled<RightSizePage | null>(`/api/v3/right-sizes?limit=${MOST_SIZES}`, SIZES_AGAIN_MS, null);
-  if (problem) return <p class="problem">{problem}</p>;
-  if (!found) return <p>{t("computing")}</p>;
-  if (!found.items.length) return <p>{t("noSizes")}</p>;
+  if (problem) return <p class="problem padded">{problem}</p>;
+  if (!found) return <div class="padded"><Skeleton /></div>;
+  const better = found.items.filter((row) => row.suggested);
+  const others = found.items.filter((row) => !row.suggested);
   return (
     <>
-      <table>
-        <thead>
-          <tr>
-            {[t("job"), t("user"), t("request"), t("rightSize"), t("savedGpus"), t("promised"), t("peak"), t("meanUtilization"), t("measuredOver"), t("basis")].map((title) => (
-              <th scope="col" key={title}>{title}</th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {found.items.map((row) => (
-            <SizeRow key={`${row.namespace}/${row.job}`} row={row} />
-          ))}
-        </tbody>
-      </table>
-      <p class="note">{t("sizesShown", found.items.length, found.total)}</p>
-      <Command lines={['curl -H "Authorization: Bearer $TOKEN" $URL/api/v3/right-sizes']} />
+      {better.length ? (
+        <Shortened rows={better} first={FIRST} draw={(rows) => <Table label={t("rightSizes")} rows={rows} columns={SIZES()} keyOf={(row) => `${row.namespace}/${row.job}`} />} />
+      ) : (
+        <Empty icon={Leaf} title={found.items.length ? t("noBetterSizes") : t("noSizes")} />
+      )}
+      {others.length > 0 && (
+        <details class="disclosure padded">
+          <summary>{t("sizesWithout", others.length)}</summary>
+          <Table label={t("sizesWithout", others.length)} rows={others} columns={SIZES()} keyOf={(row) => `${row.namespace}/${row.job}`} />
+        </details>
+      )}
+      {found.total > found.items.length && <p class="note padded">{t("sizesShown", found.items.length, found.total)}</p>}
     </>
   );
 }
 
-const SizeRow = ({ row }: { row: RightSizeRow }) => (
-  <tr>
-    <td>
-      <JobLink job={{ namespace: row.namespace, name: row.job, number: row.number }} />
-    </td>
-    <td>{row.user}</td>
-    <td>{row.request}</td>
-    <td>
-      {row.suggested ? <a href={`/console/ask?from=${encodeURIComponent(`${row.namespace}/${row.job}`)}&namespace=${encodeURIComponent(row.namespace)}&gpu=${encodeURIComponent(row.suggested)}`}>{row.suggested}</a> : "–"}
-    </td>
-    <td class="number">{round(row.savedGpus)}</td>
-    <td class="number">{gib(row.promisedMiB)}</td>
-    <td class="number">{row.peakMiB ? gib(row.peakMiB) : "–"}</td>
-    <td class="number">{row.meanUtilization === null ? "–" : percent(row.meanUtilization)}</td>
-    <td>{t("runsMeasured", row.runs, duration(row.deviceSeconds))}</td>
-    <td>{row.basis}</td>
-  </tr>
-);
+const submitWith = (row: RightSizeRow): string =>
+  `/console/submit?from=${encodeURIComponent(`${row.namespace}/${row.job}`)}&namespace=${encodeURIComponent(row.namespace)}&gpu=${encodeURIComponent(row.suggested)}`;
 
-const round = (gpus: number): string => String(Math.round(gpus * 10) / 10);
+const SIZES = (): Column<RightSizeRow>[] => [
+  { id: "job", title: t("job"), cell: (row) => <JobLink job={{ namespace: row.namespace, name: row.job, number: row.number }} /> },
+  { id: "user", title: t("user"), cell: (row) => shortUser(row.user) },
+  { id: "request", title: t("request"), cell: (row) => row.request },
+  { id: "size", title: t("rightSize"), cell: (row) => (row.suggested ? <a class="strong" href={submitWith(row)}>{row.suggested}</a> : "–") },
+  { id: "saved", title: t("savedGpus"), number: true, cell: (row) => gpus(row.savedGpus) },
+  { id: "peak", title: t("peak"), cell: (row) => (row.peakMiB ? t("usedOf", gib(row.peakMiB), gib(row.promisedMiB)) : "–") },
+  { id: "load", title: t("meanUtilization"), number: true, cell: (row) => (row.meanUtilization === null ? "–" : percent(row.meanUtilization)) },
+  { id: "measured", title: t("measuredOver"), cell: (row) => t("runsMeasured", row.runs, duration(row.deviceSeconds)) },
+  { id: "basis", title: t("basis"), text: true, cell: (row) => <span class="muted">{row.basis}</span> },
+];

@@ -1,8 +1,13 @@
 // What a dry run of the queue said of a request, in words.
+import { CircleCheck, CircleX, Clock } from "lucide";
 import type { DryRun } from "../api/types";
+import { Badge } from "../design/badge";
 import { duration } from "../format";
 import { messageOf } from "../reasons";
 import { t } from "../texts";
+
+const TONES = { Starts: "good", Waits: "warn", Never: "bad", Blocked: "warn", NotBefore: "warn", Invalid: "bad" } as const;
+const ICONS = { Starts: CircleCheck, Waits: Clock, Never: CircleX, Blocked: Clock, NotBefore: Clock, Invalid: CircleX };
 
 export function Verdict({ said }: { said: DryRun }) {
   const on = (said.nodes ?? []).map((each) => `${each.node} (${each.gpus})`).join(", ");
@@ -16,9 +21,10 @@ export function Verdict({ said }: { said: DryRun }) {
   }[said.outcome];
   return (
     <>
-      <p>
-        <strong class={`outcome outcome-${said.outcome}`}>{main}</strong> {messageOf(said)}
+      <p class="verdict-line">
+        <Badge tone={TONES[said.outcome]} icon={ICONS[said.outcome]}>{main}</Badge>
       </p>
+      {said.message && <p>{messageOf(said)}</p>}
       {said.outcome === "Waits" && <p>{startOf(said)}</p>}
       {said.preemption && <p>{preemptionOf(said.preemption)}</p>}
       {said.start?.basis && <p class="note">{said.start.basis}</p>}

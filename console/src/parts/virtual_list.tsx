@@ -37,8 +37,8 @@ export function VirtualList<T extends object>({ label, entries, heightOf, keyOf,
   const first = indexAt(ends, top.value - AROUND);
   const last = Math.min(entries.length, indexAt(ends, top.value + height.value + AROUND) + 1);
   return (
-    <div class="scroll" ref={frame} tabIndex={0} role="region" aria-label={label} onScroll={() => (top.value = Math.floor((frame.current?.scrollTop ?? 0) / STEP) * STEP)}>
-      <div class="list" role="list" style={{ height: `${whole}px` }}>
+    <div class="scroll" style={{ "--content": `${whole}px` }} ref={frame} tabIndex={0} role="region" aria-label={label} onScroll={() => (top.value = Math.floor((frame.current?.scrollTop ?? 0) / STEP) * STEP)}>
+      <div class="entries" role="list" style={{ height: `${whole}px` }}>
         {entries.slice(first, last).map((entry, index) => (
           <Entry key={keyOf(entry)} entry={entry} place={ends[first + index] ?? 0} height={heightOf(entry)} draw={draw as (entry: unknown) => ComponentChildren} />
         ))}

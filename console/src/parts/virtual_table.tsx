@@ -1,31 +1,38 @@
 // A real table that draws only the rows in view, so that 10,000 rows scroll as 30 do.
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import type { Column } from "../design/table";
+import { narrow } from "../narrow";
 import { memo } from "./memo";
 
-export interface Column<T> {
-  id: string;
-  title: string;
-  cell: (row: T) => ComponentChildren;
-  number?: boolean;
+// Columns of a virtual table may be ordered by; a title that is no text stands for itself.
+export interface VirtualColumn<T> extends Column<T> {
+  head?: ComponentChildren;
 }
 
 interface Props<T> {
   label: string;
   rows: readonly T[];
-  columns: readonly Column<T>[];
+  columns: readonly VirtualColumn<T>[];
+  // The whole row on a telephone, in two lines.
+  compact: (row: T) => ComponentChildren;
   keyOf: (row: T) => string;
   sort?: string;
   onSort?: (id: string) => void;
 }
 
-const ROW = 34;
+// The heights of the styles, in pixels.
+const ROW = 41;
+const COMPACT_ROW = 77;
+const HEAD = 36;
 const AROUND = 8;
 // Rows come in by so many, so that not every frame draws some.
 const STEP = 4;
 
-export function VirtualTable<T extends object>({ label, rows, columns, keyOf, sort, onSort }: Props<T>) {
+export function VirtualTable<T extends object>({ label, rows, columns: wide, compact, keyOf, sort, onSort }: Props<T>) {
+  const rowHeight = narrow.value ? COMPACT_ROW : ROW;
+  const columns = useMemo(() => (narrow.value ? [{ id: "compact", title: label, cell: compact }] : wide), [narrow.value, wide, compact, label]);
   const top = useSignal(0);
   const height = useSignal(600);
   const frame = useRef<HTMLDivElement>(null);
@@ -36,11 +43,11 @@ export function VirtualTable<T extends object>({ label, rows, columns, keyOf, so
     watch.observe(element);
     return () => watch.disconnect();
   }, []);
-  const first = Math.max(0, top.value / ROW - AROUND);
-  const last = Math.min(rows.length, Math.ceil((top.value + height.value) / ROW) + STEP + AROUND);
+  const first = Math.max(0, top.value / rowHeight - AROUND);
+  const last = Math.min(rows.length, Math.ceil((top.value + height.value) / rowHeight) + STEP + AROUND);
   return (
-    <div class="scroll" ref={frame} tabIndex={0} role="region" aria-label={label} onScroll={() => (top.value = stepOf(frame.current?.scrollTop ?? 0))}>
-      <table class="virtual" aria-rowcount={rows.length + 1}>
+    <div class="scroll" style={{ "--content": `${HEAD + rows.length * rowHeight}px` }} ref={frame} tabIndex={0} role="region" aria-label={label} onScroll={() => (top.value = stepOf(frame.current?.scrollTop ?? 0, rowHeight))}>
+      <table class={narrow.value ? "table two-lines" : "table"} aria-label={label} aria-rowcount={rows.length + 1}>
         <thead>
           <tr aria-rowindex={1}>
             {columns.map((column) => (
@@ -49,11 +56,11 @@ export function VirtualTable<T extends object>({ label, rows, columns, keyOf, so
           </tr>
         </thead>
         <tbody>
-          <Space rows={first} columns={columns.length} />
+          <Space height={first * rowHeight} columns={columns.length} />
           {rows.slice(first, last).map((row, index) => (
-            <Row key={keyOf(row)} row={row} columns={columns as readonly Column<unknown>[]} index={first + index} />
+            <Row key={keyOf(row)} row={row} columns={columns as readonly VirtualColumn<unknown>[]} index={first + index} />
           ))}
-          <Space rows={rows.length - last} columns={columns.length} />
+          <Space height={(rows.length - last) * rowHeight} columns={columns.length} />
         </tbody>
       </table>
     </div>
@@ -62,7 +69,7 @@ export function VirtualTable<T extends object>({ label, rows, columns, keyOf, so
 
 interface RowProps {
   row: unknown;
-  columns: readonly Column<unknown>[];
+  columns: readonly VirtualColumn<unknown>[];
   index: number;
 }
 
@@ -78,7 +85,7 @@ const Row = memo(({ row, columns, index }: RowProps) => (
 ));
 
 interface HeadProps<T> {
-  column: Column<T>;
+  column: VirtualColumn<T>;
   sort: string | undefined;
   onSort: ((id: string) => void) | undefined;
 }
@@ -89,27 +96,27 @@ function Head<T>({ column, sort, onSort }: HeadProps<T>) {
   const direction = down ? "descending" : "ascending";
   return (
     <th scope="col" aria-sort={sorted ? direction : "none"} class={column.number ? "number" : ""}>
-      {onSort ? (
-        <button type="button" class="plain" onClick={() => onSort(sorted && !down ? `-${column.id}` : column.id)}>
+      {column.head ?? (onSort ? (
+        <button type="button" class="sort" onClick={() => onSort(sorted && !down ? `-${column.id}` : column.id)}>
           {column.title}
           <span aria-hidden="true">{sorted ? (down ? " ▾" : " ▴") : ""}</span>
         </button>
       ) : (
         column.title
-      )}
+      ))}
     </th>
   );
 }
 
 // Scrolling within a step changes nothing that is drawn.
-const stepOf = (place: number): number => Math.floor(place / (ROW * STEP)) * ROW * STEP;
+const stepOf = (place: number, row: number): number => Math.floor(place / (row * STEP)) * row * STEP;
 
 // The height of rows that are not drawn.
-function Space({ rows, columns }: { rows: number; columns: number }) {
-  if (rows <= 0) return null;
+function Space({ height, columns }: { height: number; columns: number }) {
+  if (height <= 0) return null;
   return (
     <tr aria-hidden="true" class="space">
-      <td colSpan={columns} style={{ height: `${rows * ROW}px` }} />
+      <td colSpan={columns} style={{ height: `${height}px` }} />
     </tr>
   );
 }

@@ -1,43 +1,40 @@
 // What can be done with a job, each with what it would do and the same as a command.
+import { Ban, CirclePause, CirclePlay, Copy, Gauge, type IconNode } from "lucide";
 import { useSignal } from "@preact/signals";
-import { ApiError, jobPath, patch, post } from "../../api/client";
+import { ApiError } from "../../api/client";
 import type { JobRow, PlannedChange } from "../../api/types";
+import { Button, ButtonLink } from "../../design/button";
+import { Command } from "../../design/command";
+import { Field, Input } from "../../design/field";
+import { Dialog } from "../../design/overlay";
+import { notify } from "../../design/toast";
 import { duration, secondsSince } from "../../format";
-import { called, Command, Dialog, Field, FINISHED } from "../../parts/basics";
+import { called, FINISHED } from "../../parts/basics";
+import { apply, changePriority, commandOf, type Simple } from "../../parts/changes";
 import { numberOf, RequestProblem } from "../../requests";
 import { pathTo } from "../../router";
 import { t, type Text } from "../../texts";
 import { EffectsOf } from "./effects";
 
-type Action = "hold" | "release" | "cancel" | "changePriority";
+type Action = Simple | "changePriority";
+
+const ICONS: Record<Action, IconNode> = { hold: CirclePause, release: CirclePlay, changePriority: Gauge, cancel: Ban };
 
 export function Actions({ job }: { job: JobRow }) {
   const open = useSignal<Action | null>(null);
-  const done = useSignal("");
   const held = job.phase === "Held" || job.phase === "Suspended";
   const offered: Action[] = FINISHED.has(job.phase) ? [] : [held ? "release" : "hold", "changePriority", "cancel"];
   return (
-    <div class="actions" role="group" aria-label={t("actions")}>
-      {offered.map((action) => (
-        <button key={action} type="button" onClick={() => (open.value = action)}>
-          {t(action)}
-        </button>
-      ))}
-      <a class="button" href={`${pathTo("ask")}?${cloneQuery(job)}`}>
+    <div class="row" role="group" aria-label={t("actions")}>
+      <ButtonLink icon={Copy} href={`${pathTo("submit")}?${cloneQuery(job)}`}>
         {t("clone")}
-      </a>
-      <span role="status">{done.value}</span>
-      {open.value && (
-        <Confirm
-          job={job}
-          action={open.value}
-          onDone={(text) => {
-            done.value = text;
-            open.value = null;
-          }}
-          onClose={() => (open.value = null)}
-        />
-      )}
+      </ButtonLink>
+      {offered.map((action) => (
+        <Button key={action} icon={ICONS[action]} kind={action === "cancel" ? "risky" : "secondary"} onClick={() => (open.value = action)}>
+          {t(action)}
+        </Button>
+      ))}
+      {open.value && <Confirm job={job} action={open.value} onClose={() => (open.value = null)} />}
     </div>
   );
 }
@@ -48,51 +45,52 @@ const cloneQuery = (job: JobRow): string =>
 interface ConfirmProps {
   job: JobRow;
   action: Action;
-  onDone: (text: string) => void;
   onClose: () => void;
 }
 
-function Confirm({ job, action, onDone, onClose }: ConfirmProps) {
+function Confirm({ job, action, onClose }: ConfirmProps) {
   const priority = useSignal(String(job.priority));
   const problem = useSignal("");
+  const busy = useSignal(false);
   const perform = async (event: Event) => {
     event.preventDefault();
+    busy.value = true;
     try {
-      await run(job, action, priority.value);
-      onDone(t("done", t(action as Text)));
+      if (action === "changePriority") await changePriority(job, priorityOf(priority.value));
+      else await apply(job, action);
+      notify(t(`${action}Done` as Text, called(job)));
+      onClose();
     } catch (error) {
       problem.value = error instanceof ApiError || error instanceof RequestProblem ? error.message : t("failed", String(error));
     }
+    busy.value = false;
   };
+  const change = changeOf(action, priority.value);
   return (
-    <Dialog title={`${t(action)}: ${called(job)}`} onClose={onClose}>
-      <form onSubmit={(event) => void perform(event)}>
+    <Dialog title={t(`${action}Ask` as Text, called(job))} onClose={onClose}>
+      <form class="stack" onSubmit={(event) => void perform(event)}>
         {consequences(job, action).map((text) => (
           <p key={text}>{text}</p>
         ))}
         {action === "changePriority" && (
-          <Field label={t("priority")}>
-            <input inputMode="numeric" value={priority.value} onInput={(event) => (priority.value = event.currentTarget.value)} />
+          <Field label={t("priority")} hint={t("priorityHow")}>
+            <Input inputMode="numeric" value={priority.value} onText={(text) => (priority.value = text)} />
           </Field>
         )}
-        <EffectsOf job={job} change={changeOf(action, priority.value)} />
-        <Command lines={[commandOf(job, action, priority.value)]} />
+        <EffectsOf job={job} change={change} />
+        <Command lines={[action === "changePriority" ? `gjob update ${job.number ?? job.name} -p ${priority.value} --namespace ${job.namespace}` : commandOf(job, action)]} />
         <p role="alert" class="problem">
           {problem.value}
         </p>
-        <button type="submit">{action === "changePriority" ? t("apply") : t(action)}</button>{" "}
-        <button type="button" onClick={onClose}>
-          {t("close")}
-        </button>
+        <div class="buttons">
+          <Button onClick={onClose}>{t(`${action}Not` as Text)}</Button>
+          <Button type="submit" kind={action === "cancel" ? "danger" : "primary"} disabled={busy.value}>
+            {t(`${action}Yes` as Text)}
+          </Button>
+        </div>
       </form>
     </Dialog>
   );
-}
-
-async function run(job: JobRow, action: Action, priority: string): Promise<void> {
-  const path = jobPath(job.namespace, job.name);
-  if (action === "cancel") await post(`${path}/cancel`, undefined);
-  else await patch(path, action === "changePriority" ? { priority: priorityOf(priority) } : { held: action === "hold" });
 }
 
 const priorityOf = (text: string): number => numberOf(t("priority"), text, 0, 255);
@@ -111,17 +109,9 @@ function changeOf(action: Action, priority: string): PlannedChange | null {
 
 function consequences(job: JobRow, action: Action): string[] {
   const runs = job.phase === "Running" || job.phase === "Starting";
-  const found = [t(`${action === "changePriority" ? "priority" : action}Would` as Text)];
+  const found = action === "changePriority" ? [] : [t(`${action}Would` as Text)];
   if (action === "hold" && runs) found.push(t("holdRunning"));
   if (action === "cancel" && runs && job.startedAt) found.push(t("cancelRunning", duration(secondsSince(job.startedAt)), job.gpus));
   if ((action === "cancel" || action === "hold") && runs && job.workers > 1) found.push(t("endsAllWorkers", job.workers));
   return found;
-}
-
-function commandOf(job: JobRow, action: Action, priority: string): string {
-  const id = job.number ?? job.name;
-  const where = `--namespace ${job.namespace}`;
-  if (action === "cancel") return `gcancel ${id} ${where}`;
-  if (action === "changePriority") return `gjob update ${id} -p ${priority} ${where}`;
-  return `gjob ${action} ${id} ${where}`;
 }

@@ -1,11 +1,12 @@
 // The devices of a job with what they do now, and their load as it comes in.
-import { useEffect, useRef } from "preact/hooks";
-import uPlot from "uplot";
-import "uplot/dist/uPlot.min.css";
 import type { DeviceRow, JobDevice, JobRow } from "../../api/types";
+import { Card } from "../../design/card";
+import { MeterLine } from "../../design/meter";
+import { type Column, Table } from "../../design/table";
 import { age, gib, percent } from "../../format";
-import { currentAt, nodes } from "../../live/store";
-import { Meter, Section } from "../../parts/basics";
+import { nodes } from "../../live/store";
+import { NodeLink } from "../../parts/basics";
+import { LiveChart } from "../../parts/live_chart";
 import { t } from "../../texts";
 
 interface Held {
@@ -14,103 +15,50 @@ interface Held {
   observedAt: string | null;
 }
 
+const nameOf = ({ held }: Held): string => `${held.node}:${held.index}`;
+
+const COLUMNS = (now: boolean): Column<Held>[] => [
+  { id: "device", title: t("device"), cell: ({ held }) => <span><NodeLink name={held.node} />:{held.index}</span> },
+  { id: "worker", title: t("worker"), number: true, cell: ({ held }) => held.worker },
+  { id: "model", title: t("model"), cell: ({ device }) => device?.model ?? "–" },
+  { id: "share", title: t("share"), number: true, cell: ({ held }) => held.shareMilli / 1000 },
+  ...(now
+    ? [
+        { id: "memory", title: t("memory"), cell: memoryOf },
+        { id: "load", title: t("load"), cell: loadOf },
+        { id: "as-of", title: t("measured"), cell: ({ observedAt }: Held) => <span class="muted">{age(observedAt)}</span> },
+      ]
+    : [{ id: "memory", title: t("promised"), number: true, cell: ({ held }: Held) => gib(held.memoryMiB) }]),
+];
+
+function memoryOf({ held, device }: Held) {
+  const used = device?.usedMiB;
+  if (used === null || used === undefined) return gib(held.memoryMiB);
+  const text = t("usedOf", gib(used), gib(held.memoryMiB));
+  return <MeterLine part={used / Math.max(1, held.memoryMiB)} label={text} text={text} tone="info" />;
+}
+
+function loadOf({ device }: Held) {
+  const load = device?.utilization;
+  return load === null || load === undefined ? "–" : <MeterLine part={load} label={percent(load)} text={percent(load)} tone="good" />;
+}
+
+// More lines in one chart cannot be told apart.
+const MOST_LINES = 8;
+
 export function Devices({ job }: { job: JobRow }) {
   if (!job.devices.length) return null;
   const rows = job.devices.map((held): Held => {
     const node = nodes.value.find((each) => each.name === held.node);
     const device = node?.devices.find((each) => each.uuid === held.uuid);
-    return { held, device, observedAt: node?.observedAt ?? null };
+    return { held, device, observedAt: device?.measuredAt ?? node?.observedAt ?? null };
   });
   const now = job.completedAt === null;
+  const lines = rows.slice(0, MOST_LINES).map((row) => ({ name: nameOf(row), value: row.device?.utilization ?? null }));
   return (
-    <Section title={t("devices")}>
-      <table>
-        <thead>
-          <tr>
-            {[t("worker"), t("device"), t("model"), t("share"), t("promised"), ...(now ? [t("used"), t("load"), t("asOf", "")] : [])].map((title) => (
-              <th scope="col" key={title}>{title}</th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>{rows.map((row) => <Row key={row.held.uuid + row.held.worker} row={row} now={now} />)}</tbody>
-      </table>
-      {now && <Load rows={rows} />}
-    </Section>
-  );
-}
-
-function Row({ row: { held, device, observedAt }, now }: { row: Held; now: boolean }) {
-  return (
-    <tr>
-      <td class="number">{held.worker}</td>
-      <td>
-        {held.node}:{held.index}
-      </td>
-      <td>{device?.model ?? ""}</td>
-      <td class="number">{held.shareMilli / 1000}</td>
-      <td class="number">{gib(held.memoryMiB)}</td>
-      {now && (
-        <>
-          <td class="number">{device?.usedMiB != null ? gib(device.usedMiB) : "–"}</td>
-          <td>
-            {device?.utilization != null ? <Meter part={device.utilization} label={percent(device.utilization)} /> : null} {device?.utilization != null ? percent(device.utilization) : "–"}
-          </td>
-          <td>{age(observedAt)}</td>
-        </>
-      )}
-    </tr>
-  );
-}
-
-const POINTS = 900;
-
-// A line for each device, from the moment that the page was opened.
-function Load({ rows }: { rows: readonly Held[] }) {
-  const frame = useRef<HTMLDivElement>(null);
-  const data = useRef<number[][]>([]);
-  const plot = useRef<uPlot | null>(null);
-  const lines = rows.slice(0, 8);
-  const names = lines.map(({ held }) => `${held.node}:${held.index}`).join(" ");
-  useEffect(() => {
-    const element = frame.current;
-    if (!element) return;
-    const ink = getComputedStyle(element).color;
-    data.current = Array.from({ length: lines.length + 1 }, () => []);
-    const made = new uPlot(
-      {
-        width: Math.max(320, element.clientWidth),
-        height: 180,
-        scales: { y: { range: [0, 100] } },
-        axes: [{ stroke: ink }, { stroke: ink, values: (_, ticks) => ticks.map((tick) => `${tick} %`) }],
-        series: [
-          {},
-          ...lines.map(({ held }, index) => ({
-            label: `${held.node}:${held.index}`,
-            stroke: ink,
-            width: 1.5,
-            // Dashes and not colours tell the lines apart.
-            dash: index ? [2 + 3 * index, 3] : [],
-          })),
-        ],
-      },
-      data.current as uPlot.AlignedData,
-      element,
-    );
-    plot.current = made;
-    return () => made.destroy();
-  }, [names]);
-  useEffect(() => {
-    const [times, ...loads] = data.current;
-    if (!times || !plot.current) return;
-    times.push(Date.now() / 1000);
-    lines.forEach(({ device }, index) => loads[index]?.push((device?.utilization ?? 0) * 100));
-    if (times.length > POINTS) data.current.forEach((each) => each.shift());
-    plot.current.setData(data.current as uPlot.AlignedData);
-  }, [currentAt.value, names]);
-  return (
-    <figure>
-      <figcaption>{t("loadSince")}</figcaption>
-      <div ref={frame} role="img" aria-label={t("loadSince")} />
-    </figure>
+    <Card title={t("devices")} flush>
+      <Table label={t("devices")} rows={rows} columns={COLUMNS(now)} keyOf={(row) => `${row.held.uuid} ${row.held.worker}`} />
+      {now && <div class="chart-frame"><LiveChart title={t("loadSince")} lines={lines} /></div>}
+    </Card>
   );
 }

@@ -32,7 +32,7 @@ export function EffectsOf({ job, change }: { job: JobRow; change: PlannedChange 
   }, [body, job.uid]);
   const { found, problem } = read.value;
   return (
-    <div class="verdict" aria-live="polite">
+    <div class="verdict stack" aria-live="polite">
       <h3>{t("effects")}</h3>
       {problem && <p class="problem">{problem}</p>}
       {found ? <Listed found={found} /> : <p>{problem ? "" : t("computing")}</p>}
@@ -84,7 +84,7 @@ function Named({ title, jobs, others = 0 }: { title: string; jobs: readonly Line
       <h4>{title}</h4>
       <Lines lines={jobs.slice(0, FIRST)} />
       {jobs.length > FIRST && (
-        <details>
+        <details class="disclosure">
           <summary>{t("andMore", jobs.length - FIRST)}</summary>
           <Lines lines={jobs.slice(FIRST)} />
         </details>
@@ -95,7 +95,7 @@ function Named({ title, jobs, others = 0 }: { title: string; jobs: readonly Line
 }
 
 const Lines = ({ lines }: { lines: readonly Line[] }) => (
-  <ul>
+  <ul class="bullets">
     {lines.map(({ job, text }) => (
       <li key={keyOf(job)}>
         <JobLink job={job} />

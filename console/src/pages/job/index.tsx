@@ -1,14 +1,20 @@
-// Job: what it does or why it waits, what would change that, and what can be done with it.
+// Job: its state and the reason first, then what would change it or what it prints, and what can be done with it.
+import { SearchX } from "lucide";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError, get, jobPath } from "../../api/client";
 import type { Explanation, JobDetails, JobRow } from "../../api/types";
-import { age, moment, withLocalTimes } from "../../format";
-import { job as jobOf, link } from "../../live/store";
-import { called, Command, ExpectedStart, FINISHED, PhaseMark, Section } from "../../parts/basics";
+import { ButtonLink } from "../../design/button";
+import { Card, type Fact, Facts } from "../../design/card";
+import { Command } from "../../design/command";
+import { Empty, Skeleton } from "../../design/empty";
+import { PageHead } from "../../design/page";
+import { age, duration, moment, secondsSince, withLocalTimes } from "../../format";
+import { job as jobOf, sequence } from "../../live/store";
+import { called, ExpectedStart, FINISHED, NodeLinks, PhaseBadge, requestOf, shortUser } from "../../parts/basics";
 import { messageOf } from "../../reasons";
 import { manifest } from "../../requests";
-import { place } from "../../router";
+import { pathTo, place } from "../../router";
 import { t } from "../../texts";
 import { Actions } from "./actions";
 import { Devices } from "./devices";
@@ -21,25 +27,57 @@ export function JobPage() {
   const row = jobOf(`${namespace}/${name}`);
   const details = useDetails(namespace, name, row);
   const explanation = useExplanation(row);
-  if (!row) return <h1>{link.value === "live" || link.value === "polling" ? t("noJob", name, namespace) : t("starting")}</h1>;
+  if (!row) return sequence() < 0 ? <Skeleton lines={8} /> : <Missing namespace={namespace} name={name} />;
+  const ended = FINISHED.has(row.phase);
   return (
     <>
-      <h1>
-        {t("job")} {called(row)} <PhaseMark phase={row.phase} />
-      </h1>
+      <PageHead
+        crumbs={
+          <>
+            <a href={pathTo("jobs")}>{t("jobs")}</a> / <a href={`${pathTo("jobs")}?namespace=${encodeURIComponent(namespace)}`}>{namespace}</a>
+          </>
+        }
+        title={
+          <>
+            {called(row)} <PhaseBadge phase={row.phase} />
+          </>
+        }
+        actions={<Actions job={row} />}
+      />
       <p class="sentence" aria-live="polite">
         {sentence(row, explanation.found)}
       </p>
-      <Facts job={row} />
-      <Actions job={row} />
-      {!FINISHED.has(row.phase) && <Why job={row} details={details} read={explanation} />}
-      <Devices job={row} />
-      {row.startedAt && <Logs job={row} />}
-      <Timeline job={row} details={details} />
-      <Commands job={row} details={details} />
+      <div class="main-and-side">
+        <div class="stack wide">
+          {!ended && !row.startedAt && <Why job={row} details={details} read={explanation} />}
+          {row.startedAt && <Logs job={row} />}
+          <Devices job={row} />
+          <Commands job={row} details={details} />
+        </div>
+        <div class="stack wide side">
+          <Card title={t("about")}>
+            <Facts facts={factsOf(row)} />
+          </Card>
+          <Timeline job={row} details={details} />
+        </div>
+      </div>
     </>
   );
 }
+
+const Missing = ({ namespace, name }: { namespace: string; name: string }) => (
+  <Empty
+    icon={SearchX}
+    title={t("noJobTitle")}
+    text={t("noJob", name, namespace)}
+    actions={
+      <>
+        <ButtonLink href={pathTo("jobs")}>{t("toJobs")}</ButtonLink>
+        <ButtonLink href={`${pathTo("jobs")}?state=all&search=${encodeURIComponent(name)}`}>{t("searchFor", name)}</ButtonLink>
+      </>
+    }
+  />
+);
 
 // Spec and status, read again whenever the job's row changes.
 function useDetails(namespace: string, name: string, row: JobRow | undefined): JobDetails | null {
@@ -57,45 +95,50 @@ function useDetails(namespace: string, name: string, row: JobRow | undefined): J
   return details.value;
 }
 
-function sentence(job: JobRow, said: Explanation | null): string {
+function sentence(job: JobRow, said: Explanation | null) {
   const message = messageOf(job);
   // The explanation has newer numbers, in English.
   if (message) return withLocalTimes(message === job.message ? currentSentence(message, said) : message);
-  if (job.phase === "Running") return `${t("running")}: ${job.nodes.join(", ")}`;
-  return "";
+  if (job.phase !== "Running") return null;
+  return (
+    <>
+      {t("runsOn")} <NodeLinks names={job.nodes} />
+    </>
+  );
 }
 
-function Facts({ job }: { job: JobRow }) {
-  const rows: [string, preact.ComponentChildren][] = [
+const ago = (time: string) => (
+  <time dateTime={time} title={moment(time)}>
+    {age(time)}
+  </time>
+);
+
+function factsOf(job: JobRow): Fact[] {
+  const facts: Fact[] = [
+    [t("user"), shortUser(job.user)],
     [t("namespace"), job.namespace],
-    [t("user"), job.user],
-    [t("request"), job.workers > 1 ? `${job.workers} × ${job.request}` : job.request],
+    [t("request"), requestOf(job)],
     [t("priority"), job.priority],
-    [t("submitted"), <time dateTime={job.submittedAt} title={moment(job.submittedAt)}>{age(job.submittedAt)}</time>],
   ];
-  if (job.project) rows.push([t("project"), job.project]);
-  if (job.position !== null) rows.push([t("position"), job.position]);
-  if (job.estimatedStart && !job.startedAt) rows.push([t("expectedStart"), <ExpectedStart job={job} />]);
-  if (job.startedAt) rows.push([t("started"), <time dateTime={job.startedAt} title={moment(job.startedAt)}>{age(job.startedAt)}</time>]);
-  if (job.completedAt) rows.push([t("ended"), <time dateTime={job.completedAt} title={moment(job.completedAt)}>{age(job.completedAt)}</time>]);
-  return (
-    <dl class="facts">
-      {rows.map(([label, value]) => (
-        <div key={label}>
-          <dt>{label}</dt>
-          <dd>{value}</dd>
-        </div>
-      ))}
-    </dl>
-  );
+  if (job.project) facts.push([t("project"), job.project]);
+  if (job.position !== null) facts.push([t("position"), job.position]);
+  if (job.estimatedStart && !job.startedAt) facts.push([t("expectedStart"), <ExpectedStart job={job} />]);
+  if (job.timeLimitSeconds) facts.push([t("timeLimit"), duration(job.timeLimitSeconds)]);
+  if (job.nodes.length) facts.push([t("nodes"), <NodeLinks names={job.nodes} />]);
+  facts.push([t("submitted"), ago(job.submittedAt)]);
+  if (job.startedAt) facts.push([t("started"), ago(job.startedAt)]);
+  if (job.completedAt) facts.push([t("ended"), ago(job.completedAt)]);
+  if (job.startedAt) facts.push([t("ran"), duration(job.completedAt ? (Date.parse(job.completedAt) - Date.parse(job.startedAt)) / 1000 : secondsSince(job.startedAt))]);
+  if (job.dependencies.length) facts.push([t("dependsOn"), job.dependencies.map((each) => each.name).join(", ")]);
+  return facts;
 }
 
 function Commands({ job, details }: { job: JobRow; details: JobDetails | null }) {
   const id = job.number ?? job.name;
   return (
-    <Section title={t("asCommand")}>
-      <Command lines={[`gjob show ${id} --namespace ${job.namespace}`, `dovetail explain ${id} --namespace ${job.namespace}`]} />
+    <div class="stack">
+      <Command lines={[`gjob show ${id} --namespace ${job.namespace}`, `dovetail explain ${id} --namespace ${job.namespace}`, `gjob log -f ${id} --namespace ${job.namespace}`]} />
       {details && <Command label={t("asYaml")} lines={[manifest(job.namespace, job.name, details.spec)]} />}
-    </Section>
+    </div>
   );
 }

@@ -1,9 +1,13 @@
 // The live log of a job's workers: all of them as one text, with a search and a download.
+import { Download, Pause, Play } from "lucide";
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { ApiError, jobPath, send } from "../../api/client";
 import type { JobRow } from "../../api/types";
-import { Command, Field, FINISHED, Section } from "../../parts/basics";
+import { Button, ButtonLink } from "../../design/button";
+import { Card } from "../../design/card";
+import { Search, Select } from "../../design/field";
+import { FINISHED } from "../../parts/basics";
 import { place, setQuery } from "../../router";
 import { t } from "../../texts";
 
@@ -14,32 +18,37 @@ const MOST_LINES = 5000;
 // Lines are drawn so often at most, however fast they come.
 const DRAW_MS = 100;
 
+// It opens at once, unless someone has stopped it; that of a job that has ended opens at its end.
 export function Logs({ job }: { job: JobRow }) {
   const { query } = place.value;
   const first = Math.min(Number(query.get("worker") ?? 0) || 0, Math.max(0, job.workers - 1));
   const single = query.has("worker");
-  const follows = query.get("log") === "follow";
-  const id = job.number ?? job.name;
+  const stopped = query.get("log") === "off";
   const wanted = `worker=${first}&workers=${single ? 1 : AT_ONCE}`;
+  const find = query.get("find") ?? "";
   return (
-    <Section title={t("log")}>
-      <div class="filters">
+    <Card
+      title={t("log")}
+      flush
+      actions={
+        <div class="row">
+          {!FINISHED.has(job.phase) && (
+            <Button small icon={stopped ? Play : Pause} onClick={() => setQuery({ log: stopped ? "" : "off" })}>
+              {stopped ? t("logShow") : t("logStop")}
+            </Button>
+          )}
+          <ButtonLink small icon={Download} download={`${job.namespace}-${job.name}.log`} href={`${jobPath(job.namespace, job.name)}/logs?${wanted}`}>
+            {t("logDownload")}
+          </ButtonLink>
+        </div>
+      }
+    >
+      <div class="toolbar log-bar">
         {job.workers > 1 && <Workers workers={job.workers} chosen={single ? String(first) : ""} />}
-        <Field label={t("logSearch")}>
-          <input type="search" value={query.get("find") ?? ""} onInput={(event) => setQuery({ find: event.currentTarget.value })} />
-        </Field>
+        <Search label={t("logSearch")} value={find} onText={(text) => setQuery({ find: text })} />
       </div>
-      <div class="actions">
-        <button type="button" onClick={() => setQuery({ log: follows ? "" : "follow" })}>
-          {follows ? t("logStop") : t("logShow")}
-        </button>
-        <a class="button" download={`${job.namespace}-${job.name}.log`} href={`${jobPath(job.namespace, job.name)}/logs?${wanted}`}>
-          {t("logDownload")}
-        </a>
-      </div>
-      {follows && <Lines key={`${job.uid} ${job.startedAt} ${wanted}`} job={job} wanted={wanted} find={query.get("find") ?? ""} />}
-      <Command lines={[`gjob log -f ${id} --namespace ${job.namespace}`]} />
-    </Section>
+      {!stopped && <Lines key={`${job.uid} ${job.startedAt} ${wanted}`} job={job} wanted={wanted} find={find} />}
+    </Card>
   );
 }
 
@@ -47,14 +56,17 @@ export function Logs({ job }: { job: JobRow }) {
 const MOST_OFFERED = 256;
 
 const Workers = ({ workers, chosen }: { workers: number; chosen: string }) => (
-  <Field label={t("workers")}>
-    <select value={chosen} onChange={(event) => setQuery({ worker: event.currentTarget.value })}>
-      <option value="">{workers > AT_ONCE ? t("logFirst", AT_ONCE) : t("all")}</option>
-      {Array.from({ length: Math.min(workers, MOST_OFFERED) }, (_, worker) => (
-        <option key={worker}>{worker}</option>
-      ))}
-    </select>
-  </Field>
+  <div class="short">
+    <Select
+      label={t("workers")}
+      value={chosen}
+      choices={[
+        ["", workers > AT_ONCE ? t("logFirst", AT_ONCE) : t("allWorkers")],
+        ...Array.from({ length: Math.min(workers, MOST_OFFERED) }, (_, worker) => [String(worker), `${t("worker")} ${worker}`] as const),
+      ]}
+      onChoose={(worker) => setQuery({ worker })}
+    />
+  </div>
 );
 
 function Lines({ job, wanted, find }: { job: JobRow; wanted: string; find: string }) {
@@ -86,7 +98,7 @@ function Lines({ job, wanted, find }: { job: JobRow; wanted: string; find: strin
   const shown = needle ? lines.value.filter((line) => line.toLowerCase().includes(needle)) : lines.value;
   return (
     <>
-      <p class="note" role="status">
+      <p class={needle ? "note log-note" : "unseen"} role="status">
         {needle && t("logMatches", shown.length, lines.value.length)}
       </p>
       <pre class="log" ref={element} tabIndex={0} role="log" aria-label={t("log")}>

@@ -1,14 +1,22 @@
 // Why a job waits: each node's answer, grouped by reason, and what would change it.
+import { ChevronRight, CircleCheck, CircleX, Clock, RefreshCw } from "lucide";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError, get, jobPath, post } from "../../api/client";
 import type { DryRun, Explanation, JobDetails, JobRow, JobSpec } from "../../api/types";
 import { duration, withLocalTimes } from "../../format";
 import { nodes } from "../../live/store";
-import { Command, FINISHED, Section } from "../../parts/basics";
+import { Badge } from "../../design/badge";
+import { Button } from "../../design/button";
+import { Card } from "../../design/card";
+import { Skeleton } from "../../design/empty";
+import { Icon } from "../../design/icon";
+import { Table } from "../../design/table";
+import { FINISHED, NodeLink } from "../../parts/basics";
 import { messageOf } from "../../reasons";
 import { specOf } from "../../requests";
 import { startsInSeconds } from "../../parts/verdict";
+import { pathTo } from "../../router";
 import { t } from "../../texts";
 
 interface Read {
@@ -57,61 +65,57 @@ const withoutNumbers = (text: string): string => text.replace(/\d+/g, "0");
 
 export function Why({ job, details, read }: Props) {
   const { found: said, problem } = read;
+  const summary = said && !said.summary.endsWith(currentSentence(job.message, said)) ? said.summary : "";
   return (
-    <Section title={t("why")} note={said?.basis ?? ""}>
-      {problem && <p class="problem">{problem}</p>}
-      {!said && !problem && <p>{t("computing")}</p>}
-      {said && (
-        <>
-          {!said.summary.endsWith(currentSentence(job.message, said)) && <p>{withLocalTimes(said.summary)}</p>}
-          <ul>{said.notes.map((note) => <li key={note}>{withLocalTimes(note)}</li>)}</ul>
-          <Nodes said={said} />
-          {said.changes.length > 0 && (
-            <>
-              <h3>{t("help")}</h3>
-              <ul class="changes">{said.changes.map((each) => <li key={each.text}>{withLocalTimes(each.text)}</li>)}</ul>
-            </>
-          )}
-        </>
+    <>
+      <Card title={t("whyWaits")} note={said?.basis}>
+        <div class="stack">
+          {problem && <p class="problem">{problem}</p>}
+          {!said && !problem && <Skeleton />}
+          {summary && <p>{withLocalTimes(summary)}</p>}
+          {said && said.notes.length > 0 && <ul class="bullets">{said.notes.map((note) => <li key={note}>{withLocalTimes(note)}</li>)}</ul>}
+          {said && <Nodes said={said} />}
+        </div>
+      </Card>
+      {(job.phase === "Queued" || (said?.changes.length ?? 0) > 0) && (
+        <Card title={t("levers")} note={job.phase === "Queued" ? t("leversHow") : undefined}>
+          <div class="stack">
+            {said && said.changes.length > 0 && <ul class="bullets changes">{said.changes.map((each) => <li key={each.text}>{withLocalTimes(each.text)}</li>)}</ul>}
+            {job.phase === "Queued" && details && <Levers job={job} spec={details.spec} />}
+          </div>
+        </Card>
       )}
-      {job.phase === "Queued" && details && <Levers job={job} spec={details.spec} />}
-    </Section>
+    </>
   );
 }
 
-// A bar of the nodes by reason; each part opens its nodes.
+// The nodes by reason; each reason opens its nodes.
 function Nodes({ said }: { said: Explanation }) {
   const groups = [...Map.groupBy(said.nodes, (each) => each.reason)].sort(([, a], [, b]) => b.length - a.length);
   if (!groups.length) return null;
   const text = (reason: string) => said.causes.find((cause) => cause.reason === reason)?.text ?? "";
   return (
-    <>
+    <div class="stack tight">
       <h3>{t("whyNotNodes")}</h3>
       {groups.map(([reason, list]) => (
-        <details key={reason} class="nodes">
+        <details key={reason} class="disclosure nodes">
           <summary>
-            <strong>{reason || t("nodesFit")}</strong>:{" "}
+            <Icon of={ChevronRight} />
+            <Badge tone={reason ? "warn" : "good"}>{reason || t("nodesFit")}</Badge>
             {reason ? t(list.length === 1 ? "nodeRefuses" : "nodesRefuse", list.length, text(reason)) : list.length}
           </summary>
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">{t("node")}</th>
-                <th scope="col">{t("why")}</th>
-              </tr>
-            </thead>
-            <tbody>
-              {list.map((each) => (
-                <tr key={each.node}>
-                  <td>{each.node}</td>
-                  <td>{each.message}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <Table
+            label={reason || t("nodesFit")}
+            rows={list}
+            keyOf={(each) => each.node}
+            columns={[
+              { id: "node", title: t("node"), cell: (each) => <NodeLink name={each.node} /> },
+              { id: "why", title: t("why"), text: true, cell: (each) => each.message },
+            ]}
+          />
         </details>
       ))}
-    </>
+    </div>
   );
 }
 
@@ -159,22 +163,30 @@ function Levers({ job, spec: base }: { job: JobRow; spec: JobSpec }) {
   }, [job.uid]);
   return (
     <>
-      <h3>{t("levers")}</h3>
       <ul class="levers">
         {(levers.value ?? []).map(({ request, said }) => (
-          <li key={request} class={`lever outcome-${said.outcome}`}>
-            <strong>{t("leverAsk", request)}</strong>: {effect(said)}
+          <li key={request} class="lever">
+            <Icon of={OUTCOMES[said.outcome === "Starts" ? "good" : said.outcome === "Never" || said.outcome === "Invalid" ? "bad" : "warn"]} />
+            <span>
+              <strong>{t("leverAsk", request)}</strong>: {effect(said)}
+            </span>
+            {said.outcome === "Starts" && <a href={cloneWith(job, request)}>{t("leverUse")}</a>}
           </li>
         ))}
       </ul>
-      <p class="note">{t("leversHow")}</p>
-      <button type="button" disabled={busy.value} onClick={() => void compute()}>
-        {busy.value ? t("computing") : t("leversRun")}
-      </button>
-      <Command lines={[`dovetail explain ${job.number ?? job.name} --namespace ${job.namespace}`]} />
+      <div class="row">
+        <Button small icon={RefreshCw} disabled={busy.value} onClick={() => void compute()}>
+          {busy.value ? t("computing") : t("leversRun")}
+        </Button>
+      </div>
     </>
   );
 }
+
+const OUTCOMES = { good: CircleCheck, warn: Clock, bad: CircleX };
+
+const cloneWith = (job: JobRow, gpu: string): string =>
+  `${pathTo("submit")}?${new URLSearchParams({ from: `${job.namespace}/${job.name}`, namespace: job.namespace, gpu }).toString()}`;
 
 function effect(said: DryRun): string {
   if (said.outcome === "Starts") return t("leverStartsOn", (said.nodes ?? []).map((each) => each.node).join(", "));

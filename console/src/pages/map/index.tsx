@@ -1,60 +1,68 @@
-// Map: every device as a tile, filled by what is promised of it, with its fractions, memory and health.
+// Map: every device as a tile, coloured by what is promised of it or by what it does, with its tenants in a drawer.
+import { SearchX } from "lucide";
 import { useSignal } from "@preact/signals";
-import { useMemo } from "preact/hooks";
+import { useCallback, useMemo } from "preact/hooks";
 import type { DeviceRow } from "../../api/types";
+import { type Fact, Facts } from "../../design/card";
+import { Command } from "../../design/command";
+import { Empty } from "../../design/empty";
+import { Search, Select } from "../../design/field";
+import { Dialog } from "../../design/overlay";
+import { PageHead, Tabs } from "../../design/page";
 import { age, gib, percent } from "../../format";
 import { nodes } from "../../live/store";
-import { Command, Field, Meter, Section } from "../../parts/basics";
+import { NodeLink } from "../../parts/basics";
+import { DeviceBadge, stateName, STATES } from "../../parts/devices";
 import { VirtualList } from "../../parts/virtual_list";
-import { pathTo, place, setQuery } from "../../router";
-import { t, type Text } from "../../texts";
-import { GROUPS, type Line, linesOf, nameOf, STATES, type State, type Tile, tilesOf } from "./tiles";
+import { pathTo, place, setQuery, withQuery } from "../../router";
+import { t } from "../../texts";
+import { GROUPS, type Line, linesOf, nameOf, type Shade, SHADES, type Tile, tilesOf, valueOf } from "./tiles";
 
-const HEAD = 30;
-const LINE = 50;
-const TILE = 118;
-
-const stateName = (state: State): string => t(`tile_${state}` as Text);
+const HEAD = 38;
+const LINE = 62;
+const TILE = 120;
+const STEPS = 5;
 
 export function MapPage() {
   const across = useSignal(8);
   const { query } = place.value;
   const by = GROUPS.find((each) => each === query.get("by")) ?? "node";
+  const shade = SHADES.find((each) => each === query.get("colour")) ?? "promised";
   const wanted = STATES.find((each) => each === query.get("state"));
   const search = (query.get("search") ?? "").toLowerCase();
   const all = useMemo(() => tilesOf(nodes.value), [nodes.value]);
-  const shown = useMemo(
-    () => all.filter((tile) => (!wanted || tile.state === wanted) && (!search || textOf(tile).includes(search))),
-    [all, wanted, search],
-  );
+  const found = useMemo(() => all.filter((tile) => !search || textOf(tile).includes(search)), [all, search]);
+  const shown = useMemo(() => found.filter((tile) => !wanted || tile.state === wanted), [found, wanted]);
   const lines = useMemo(() => linesOf(shown, by, across.value), [shown, by, across.value]);
+  const draw = useCallback((line: Line) => <LineView line={line} shade={shade} />, [shade]);
   return (
     <>
-      <h1>{t("map")}</h1>
-      <p>{t("mapHow")}</p>
-      <div class="filters" role="search">
-        <Field label={t("groupBy")}>
-          <select value={by} onChange={(event) => setQuery({ by: event.currentTarget.value })}>
-            {GROUPS.map((each) => (
-              <option key={each} value={each}>{t(each)}</option>
-            ))}
-          </select>
-        </Field>
-        <Field label={t("search")}>
-          <input type="search" value={query.get("search") ?? ""} onInput={(event) => setQuery({ search: event.currentTarget.value })} />
-        </Field>
-      </div>
-      <Legend tiles={all} wanted={wanted} />
-      <Chosen tile={all.find((tile) => nameOf(tile) === query.get("device"))} />
-      {shown.length === 0 && <p>{t("mapNone")}</p>}
-      <VirtualList
-        label={t("map")}
-        entries={lines}
-        heightOf={(line) => (line.title ? HEAD : LINE)}
-        keyOf={(line) => line.key}
-        draw={drawn}
-        onWidth={(width) => (across.value = Math.max(1, Math.floor((width - 16) / TILE)))}
+      <PageHead title={t("map")} lead={t("mapHow")} />
+      <Tabs
+        label={t("state")}
+        tabs={[
+          { href: withQuery({ state: "" }), text: t("all"), count: found.length, current: !wanted },
+          ...STATES.map((state) => ({ href: withQuery({ state }), text: stateName(state), count: found.filter((tile) => tile.state === state).length, current: wanted === state })),
+        ]}
       />
+      <div class="toolbar">
+        <Search label={t("search")} value={query.get("search") ?? ""} onText={(text) => setQuery({ search: text })} />
+        <div class="short">
+          <Select label={t("groupBy")} value={by} choices={GROUPS.map((each) => [each, `${t("groupBy")}: ${t(each)}`])} onChoose={(value) => setQuery({ by: value })} />
+        </div>
+        <div class="short">
+          <Select label={t("colourBy")} value={shade} choices={SHADES.map((each) => [each, `${t("colourBy")}: ${t(each)}`])} onChoose={(value) => setQuery({ colour: value })} />
+        </div>
+        <Scale shade={shade} />
+      </div>
+      <section class="card">
+        {shown.length === 0 ? (
+          <Empty icon={SearchX} title={t("mapNone")} />
+        ) : (
+          <VirtualList label={t("map")} entries={lines} heightOf={(line) => (line.title ? HEAD : LINE)} keyOf={(line) => line.key} draw={draw} onWidth={(width) => (across.value = Math.max(1, Math.floor((width - 24) / TILE)))} />
+        )}
+      </section>
+      <Chosen tile={all.find((tile) => nameOf(tile) === query.get("device"))} />
       <Command lines={["ginfo", "ginfo --by-job"]} />
     </>
   );
@@ -63,32 +71,29 @@ export function MapPage() {
 const textOf = ({ node, device }: Tile): string =>
   `${node.name} ${node.rack} ${node.pool} ${device.model} ${device.tenants.map((each) => `${each.namespace}/${each.pod}`).join(" ")}`.toLowerCase();
 
-// What the patterns mean, with the number of devices of each; each shows only those.
-function Legend({ tiles, wanted }: { tiles: readonly Tile[]; wanted: State | undefined }) {
-  return (
-    <div class="tabs" role="group" aria-label={t("state")}>
-      {STATES.map((state) => (
-        <button key={state} type="button" aria-pressed={wanted === state} onClick={() => setQuery({ state: wanted === state ? "" : state })}>
-          <span class={`swatch tile-${state}`} aria-hidden="true" /> {stateName(state)}{" "}
-          <span class="count">{tiles.filter((tile) => tile.state === state).length}</span>
-        </button>
+// The colours from least to most.
+const Scale = ({ shade }: { shade: Shade }) => (
+  <span class="row note" role="img" aria-label={t("scale", t(shade))}>
+    {shade === "temperature" ? "30 °C" : "0 %"}
+    <span class="scale">
+      {Array.from({ length: STEPS + 1 }, (_, step) => (
+        <span key={step} class={`heat-${step}`} />
       ))}
-    </div>
-  );
-}
+    </span>
+    {shade === "temperature" ? "90 °C" : "100 %"}
+  </span>
+);
 
-function LineView({ line }: { line: Line }) {
+function LineView({ line, shade }: { line: Line; shade: Shade }) {
   if (line.title) return <h2 class="line-title">{line.title}</h2>;
   return (
     <div class="tile-line">
       {line.tiles.map((tile) => (
-        <TileView key={nameOf(tile)} tile={tile} />
+        <TileView key={nameOf(tile)} tile={tile} shade={shade} />
       ))}
     </div>
   );
 }
-
-const drawn = (line: Line) => <LineView line={line} />;
 
 // A device that cannot report has no figure of what is in use.
 const memoryOf = (device: DeviceRow): string => (device.usedMiB === null ? gib(device.memoryMiB) : t("memoryUsed", gib(device.usedMiB), gib(device.memoryMiB)));
@@ -96,21 +101,27 @@ const memoryOf = (device: DeviceRow): string => (device.usedMiB === null ? gib(d
 const said = (tile: Tile): string =>
   `${nameOf(tile)}: ${stateName(tile.state)}, ${t("promised")} ${percent(tile.promised)}, ${memoryOf(tile.device)}`;
 
-// Each tenant's share is a part of the bar, the used memory a second, thinner one.
-function TileView({ tile }: { tile: Tile }) {
+function figureOf(tile: Tile, shade: Shade): string {
+  if (shade === "temperature") return tile.device.temperatureCelsius === null ? "–" : `${tile.device.temperatureCelsius} °C`;
+  const value = valueOf(tile, shade);
+  return value === null ? "–" : percent(value);
+}
+
+// The figure is the tile's colour in words; a bar below it has each tenant's share.
+function TileView({ tile, shade }: { tile: Tile; shade: Shade }) {
   const { device } = tile;
-  const shares = [...device.tenants.map((each) => each.shareMilli), ...(device.others ? [device.others.shareMilli] : [])];
   const name = nameOf(tile);
+  const value = valueOf(tile, shade);
+  const step = value === null || value === 0 ? 0 : Math.max(1, Math.ceil(value * STEPS));
+  const shares = [...device.tenants.map((each) => each.shareMilli), ...(device.others ? [device.others.shareMilli] : [])];
   return (
-    <button type="button" class={`tile tile-${tile.state}`} aria-label={said(tile)} aria-pressed={place.value.query.get("device") === name} onClick={() => setQuery({ device: name })}>
-      <span class="tile-name">{name}</span>
+    <button type="button" class={`device device-${tile.state} heat-${step}`} aria-label={said(tile)} aria-pressed={place.value.query.get("device") === name} onClick={() => setQuery({ device: name })}>
+      <span class="device-name clip">{name}</span>
+      <span class="device-figure">{figureOf(tile, shade)}</span>
       <span class="shares">
         {shares.map((share, index) => (
           <span key={index} class={index >= device.tenants.length ? "share other" : "share"} style={{ width: `${share / 10}%` }} />
         ))}
-      </span>
-      <span class="shares memory">
-        <span class="share" style={{ width: `${(100 * (device.usedMiB ?? 0)) / Math.max(1, device.memoryMiB)}%` }} />
       </span>
     </button>
   );
@@ -119,24 +130,31 @@ function TileView({ tile }: { tile: Tile }) {
 function Chosen({ tile }: { tile: Tile | undefined }) {
   if (!tile) return null;
   const { node, device } = tile;
+  const facts: Fact[] = [
+    [t("node"), <NodeLink name={node.name} />],
+    [t("model"), device.model],
+    [t("promised"), percent(tile.promised)],
+    [t("memory"), memoryOf(device)],
+    [t("load"), device.utilization === null ? "–" : percent(device.utilization)],
+    [t("temperature"), figureOf(tile, "temperature")],
+    [t("power"), device.powerWatts === null ? "–" : `${device.powerWatts} W`],
+    [t("measured"), age(device.measuredAt ?? node.observedAt)],
+  ];
   return (
-    <Section title={nameOf(tile)}>
-      <p role="status">
-        {device.model}, {stateName(tile.state)}
-        {device.message && `: ${device.message}`}, {memoryOf(device)}
-        {device.utilization !== null && (
-          <>
-            , {t("load")} {percent(device.utilization)} <Meter part={device.utilization} label={percent(device.utilization)} />
-          </>
-        )}
-        , {t("asOf", age(device.measuredAt ?? node.observedAt))}
-      </p>
-      <ul>
+    <Dialog drawer title={nameOf(tile)} onClose={() => setQuery({ device: "" })}>
+      <div class="row">
+        <DeviceBadge device={device} />
+        {device.message && <span class="muted">{device.message}</span>}
+      </div>
+      <Facts facts={facts} />
+      <h3>{t("tenants")}</h3>
+      {device.tenants.length === 0 && !device.others && <p class="muted">{t("noTenants")}</p>}
+      <ul class="bullets">
         {device.tenants.map((each) => (
           <li key={each.pod}>
             {each.namespace}/{each.pod}: {each.shareMilli / 1000}, {t("promised")} {gib(each.memoryMiB)}
             {each.usedMiB !== null && `, ${t("used")} ${gib(each.usedMiB)}`}{" "}
-            {each.job !== null && <a href={`${pathTo("queue")}?state=all&namespace=${encodeURIComponent(each.namespace)}&jobs=${each.job}`}>{t("job")} {each.job}</a>}
+            {each.job !== null && <a href={`${pathTo("jobs")}?state=all&namespace=${encodeURIComponent(each.namespace)}&jobs=${each.job}`}>{t("job")} {each.job}</a>}
           </li>
         ))}
         {device.others && (
@@ -145,9 +163,6 @@ function Chosen({ tile }: { tile: Tile | undefined }) {
           </li>
         )}
       </ul>
-      <button type="button" onClick={() => setQuery({ device: "" })}>
-        {t("close")}
-      </button>
-    </Section>
+    </Dialog>
   );
 }

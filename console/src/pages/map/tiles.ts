@@ -1,10 +1,10 @@
 // Devices as tiles: their state, what is promised of them, and the lines of tiles that the map draws. Pure.
 import type { DeviceRow, NodeRow } from "../../api/types";
 import { byName } from "../../live/store";
+import { type State, stateOf } from "../../parts/devices";
+import { promisedOf } from "../../parts/use";
 import { t } from "../../texts";
 
-export const STATES = ["free", "fragment", "full", "closed", "bad"] as const;
-export type State = (typeof STATES)[number];
 export const GROUPS = ["node", "rack", "model", "pool"] as const;
 export type Group = (typeof GROUPS)[number];
 
@@ -27,17 +27,8 @@ export const nameOf = ({ node, device }: Tile): string => `${node.name}:${device
 
 export function tilesOf(nodes: readonly NodeRow[]): Tile[] {
   return nodes.flatMap((node) =>
-    node.devices.map((device) => {
-      const milli = device.tenants.reduce((sum, each) => sum + each.shareMilli, device.others?.shareMilli ?? 0);
-      return { node, device, promised: milli / 1000, state: stateOf(device, milli) };
-    }),
+    node.devices.map((device) => ({ node, device, promised: promisedOf(device), state: stateOf(device) })),
   );
-}
-
-function stateOf(device: DeviceRow, milli: number): State {
-  if (device.health !== "Healthy") return "bad";
-  if (!device.takesWork) return "closed";
-  return milli === 0 ? "free" : milli < 1000 ? "fragment" : "full";
 }
 
 const groupOf = ({ node, device }: Tile, by: Group): string =>
@@ -51,4 +42,19 @@ export function linesOf(tiles: readonly Tile[], by: Group, across: number): Line
     for (let at = 0; at < list.length; at += across) lines.push({ key: `${name} ${at}`, title: "", tiles: list.slice(at, at + across) });
     return lines;
   });
+}
+
+// What a tile's colour says of its device, from 0 to 1; null where it is not measured.
+export const SHADES = ["promised", "load", "memory", "temperature"] as const;
+export type Shade = (typeof SHADES)[number];
+
+// Temperatures of GPUs at rest and at their limit, in degrees Celsius.
+const COOL = 30;
+const HOT = 90;
+
+export function valueOf({ device, promised }: Tile, by: Shade): number | null {
+  if (by === "promised") return promised;
+  if (by === "load") return device.utilization;
+  if (by === "memory") return device.usedMiB === null ? null : device.usedMiB / Math.max(1, device.memoryMiB);
+  return device.temperatureCelsius === null ? null : Math.max(0, Math.min(1, (device.temperatureCelsius - COOL) / (HOT - COOL)));
 }

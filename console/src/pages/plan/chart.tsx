@@ -51,7 +51,7 @@ function LaneView({ lane, at, half }: Drawn) {
     <div class={`lane lane-${lane.kind}`}>
       <span class="lane-name">
         {lane.kind === "node" ? (
-          <button type="button" class="plain" aria-expanded={lane.open} onClick={() => toggle(lane.title)}>
+          <button type="button" class="link" aria-expanded={lane.open} onClick={() => toggle(lane.title)}>
             <span aria-hidden="true">{lane.open ? "▾" : "▸"}</span> {lane.title} <small>{t("planBusy", busy, lane.devices.length)}</small>
           </button>
         ) : (

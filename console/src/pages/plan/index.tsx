@@ -1,8 +1,15 @@
 // Plan: past, present and planned use of each node and device, and the expected starts of waiting jobs.
+import { CalendarX2 } from "lucide";
 import { useMemo } from "preact/hooks";
 import type { Read } from "../../api/polled";
+import { duration } from "../../format";
 import { jobs, namespaces, nodes, sequence } from "../../live/store";
-import { Command, Field, Later, Section } from "../../parts/basics";
+import { Card } from "../../design/card";
+import { Command } from "../../design/command";
+import { Empty } from "../../design/empty";
+import { Search, Select } from "../../design/field";
+import { PageHead } from "../../design/page";
+import { Later } from "../../parts/basics";
 import { place, setQuery } from "../../router";
 import { t } from "../../texts";
 import { Chart } from "./chart";
@@ -10,7 +17,7 @@ import { redraw, useHistory, usePlan } from "./data";
 import { type Lane, lanesOf } from "./lanes";
 import { Starts } from "./starts";
 
-const HOURS = ["2", "8", "24", "72", "336"];
+const HOURS = ["1", "2", "8", "24", "72", "336"];
 // With more nodes, each shows its devices once it is opened.
 const FEW_NODES = 12;
 
@@ -24,21 +31,21 @@ export function PlanPage() {
   const lanes = useLanes({ hours, search, namespace, plan: plan.found, history: history.found });
   return (
     <>
-      <h1>{t("plan")}</h1>
-      <p>{t("planHow")}</p>
+      <PageHead title={t("plan")} lead={t("planHow")} />
       <Filters hours={hours} namespace={namespace} />
-      <Key />
       {[plan.problem, history.problem].filter(Boolean).map((text) => (
         <p key={text} class="note" role="status">{text}</p>
       ))}
-      {lanes.length === 0 ? <p>{t("planNone")}</p> : <Chart lanes={lanes} hours={hours} />}
-      <Section title={t("planStarts")}>
+      <Card flush note={<Key />}>
+        <div class="plan">{lanes.length === 0 ? <Empty icon={CalendarX2} title={t("planNone")} /> : <Chart lanes={lanes} hours={hours} />}</div>
+      </Card>
+      <Card title={t("planStarts")} flush>
         {sequence() >= 0 && (
           <Later>
             <Starts items={plan.found.items} namespace={namespace} />
           </Later>
         )}
-      </Section>
+      </Card>
       <Command lines={["gqueue -u all", 'curl -H "Authorization: Bearer $TOKEN" $URL/api/v3/plan']} />
     </>
   );
@@ -68,28 +75,19 @@ function useLanes({ hours, search, namespace, plan, history }: Asked): Lane[] {
 function Filters({ hours, namespace }: { hours: number; namespace: string }) {
   const offered = HOURS.includes(String(hours)) ? HOURS : [String(hours), ...HOURS];
   return (
-    <div class="filters" role="search">
-      <Field label={t("hours")}>
-        <select value={String(hours)} onChange={(event) => setQuery({ hours: event.currentTarget.value })}>
-          {offered.map((each) => (
-            <option key={each}>{each}</option>
-          ))}
-        </select>
-      </Field>
-      <Field label={t("namespace")}>
-        <select value={namespace} onChange={(event) => setQuery({ namespace: event.currentTarget.value })}>
-          <option value="">{t("all")}</option>
-          {namespaces.value.map((each) => (
-            <option key={each}>{each}</option>
-          ))}
-        </select>
-      </Field>
-      <Field label={t("search")}>
-        <input type="search" value={place.value.query.get("search") ?? ""} onInput={(event) => setQuery({ search: event.currentTarget.value })} />
-      </Field>
+    <div class="toolbar">
+      <Search label={t("search")} value={place.value.query.get("search") ?? ""} onText={(search) => setQuery({ search })} />
+      <div class="short">
+        <Select label={t("hours")} value={String(hours)} choices={offered.map((each) => [each, t("planSpan", spanOf(Number(each)))])} onChoose={(value) => setQuery({ hours: value })} />
+      </div>
+      <div class="short">
+        <Select label={t("namespace")} value={namespace} choices={[["", t("allNamespaces")], ...namespaces.value.map((each) => [each, each] as const)]} onChoose={(value) => setQuery({ namespace: value })} />
+      </div>
     </div>
   );
 }
+
+const spanOf = (hours: number): string => duration((hours * 3600) / 2);
 
 const KINDS = ["past", "running", "planned", "band", "kept", "gap", "drain", "window", "other"] as const;
 

@@ -4,7 +4,8 @@ import { useEffect } from "preact/hooks";
 import { post } from "../../api/client";
 import type { DeviceRow, DryRun, NodeRow } from "../../api/types";
 import { byName, me, namespaces, nodes } from "../../live/store";
-import { Meter } from "../../parts/basics";
+import { MeterLine } from "../../design/meter";
+import { Table } from "../../design/table";
 import { specOf } from "../../requests";
 import { t } from "../../texts";
 
@@ -32,35 +33,18 @@ function modelUses(list: readonly NodeRow[]): ModelUse[] {
   return [...found.values()].sort((a, b) => byName(a.model, b.model));
 }
 
-export function Models() {
-  const uses = modelUses(nodes.value);
-  return (
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">{t("model")}</th>
-          <th scope="col" class="number">{t("free")}</th>
-          <th scope="col" class="number">{t("total")}</th>
-          <th scope="col">{t("largestNow")}</th>
-        </tr>
-      </thead>
-      <tbody>
-        {uses.map((use) => (
-          <tr key={use.model}>
-            <td>{use.model}</td>
-            <td class="number">
-              {use.free} <Meter part={use.free / use.total} label={`${use.free} / ${use.total}`} />
-            </td>
-            <td class="number">{use.total}</td>
-            <td>
-              <Largest use={use} />
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
-}
+export const Models = () => (
+  <Table
+    label={t("freeByModel")}
+    rows={modelUses(nodes.value)}
+    keyOf={(use) => use.model}
+    columns={[
+      { id: "model", title: t("model"), cell: (use) => use.model },
+      { id: "free", title: t("free"), cell: (use) => <MeterLine part={use.free / use.total} tone="good" label={t("freeOf", use.free, use.total)} text={t("freeOf", use.free, use.total)} /> },
+      { id: "largest", title: t("largestNow"), cell: (use) => <Largest use={use} /> },
+    ]}
+  />
+);
 
 // A request for so many of them as people write it; an instance has its GPU's model and its profile in its own.
 const requestOf = (use: ModelUse, count: number): string =>

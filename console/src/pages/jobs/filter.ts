@@ -1,4 +1,4 @@
-// Which jobs the page Queue shows, in which order, and the same as a line of gqueue.
+// Which jobs the page Jobs shows, in which order, and the same as a line of gqueue.
 import { computed } from "@preact/signals";
 import type { JobRow, Phase } from "../../api/types";
 import { quoted } from "../../format";
