@@ -180,7 +180,9 @@ async def measure(server: str, *, pipe: Pipe, minutes: int, all_parts: bool) -> 
             return said(await watch_memory(browser, pipe=pipe, minutes=minutes))
         return Measured(
             paints=[said(await first_paint(browser, path=path)) for path in ROUNDS * [*SHOWN]],
-            scrolling=[said(await scroll(browser, path=path, pipe=pipe)) for path in ("queue", "map", "plan?hours=24")],
+            scrolling=[
+                said(await scroll(browser, path=path, pipe=pipe)) for path in ("jobs", "nodes", "map", "plan?hours=24")
+            ],
             changes=said(await changes(browser, pipe=pipe)),
             streams=said(await follow(pipe=pipe, pid=process.pid, streams=STREAMS)),
             memory=said(await watch_memory(browser, pipe=pipe, minutes=minutes)),
@@ -199,7 +201,7 @@ async def tab(browser: Browser, *, path: str) -> AsyncIterator[tuple[Page, CDPSe
     context = await browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-GB")
     page = await context.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    await page.goto(f"{URL}/console/me")
+    await page.goto(f"{URL}/console/settings")
     await page.get_by_label("Token").fill("admin-token")
     await page.get_by_role("button", name="Sign in").click()
     await page.get_by_text("Who the API server says you are").wait_for()
@@ -215,8 +217,9 @@ async def tab(browser: Browser, *, path: str) -> AsyncIterator[tuple[Page, CDPSe
 
 # What is on a page once its data are; not the answers of the queue that it asks for then.
 SHOWN: Final = {
-    "queue": "tbody td a", "now": "tbody td", "map": ".tile", "plan": ".lane", "ask": "form button",
-    "waste": "tbody td a", "me": ".facts", f"job/{FIRST}": "p.sentence",
+    "jobs": "tbody td a", "overview": "tbody td", "map": ".device", "plan": ".lane", "submit": "form button",
+    "nodes": "tbody td a", "node/node-0": "tbody td a", "waste": "tbody td a", "settings": ".facts",
+    f"job/{FIRST}": "p.sentence",
 }  # fmt: skip
 
 
@@ -296,7 +299,7 @@ def scrolling_of(path: str, *, events: Sequence[dict[str, Any]]) -> Scrolling:
 
 async def changes(browser: Browser, *, pipe: Pipe, seconds: int = 60) -> Changes:
     """How late the queue's first row shows each of its changes."""
-    async with tab(browser, path="queue") as (page, devtools):
+    async with tab(browser, path="jobs") as (page, devtools):
         await page.evaluate(WATCH)
         before, began = (await metrics(devtools))["TaskDuration"], time.monotonic()
         changing = asyncio.create_task(keep_changing(pipe))
@@ -316,7 +319,7 @@ async def changes(browser: Browser, *, pipe: Pipe, seconds: int = 60) -> Changes
 async def watch_memory(browser: Browser, *, pipe: Pipe, minutes: int) -> Memory:
     """The heap of a tab on the queue, once a minute, with changes coming in."""
     found = Memory(heap_mib=[], dom_nodes=[], whole_lists=[])
-    async with tab(browser, path="queue") as (page, devtools):
+    async with tab(browser, path="jobs") as (page, devtools):
         loads = list[str]()
         page.on("response", lambda answer: loads.append(answer.url) if SNAPSHOT in answer.url and answer.ok else None)
         changing = asyncio.create_task(keep_changing(pipe))

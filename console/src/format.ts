@@ -37,6 +37,10 @@ export const withLocalTimes = (sentence: string): string => sentence.replace(/\d
 export const clock = (time: number): string =>
   new Date(time).toLocaleTimeString(language.value === "zh" ? "zh-CN" : "en-GB");
 
+// A time on an axis of so many hours: within a day, the day is known.
+export const axisTime = (time: number, hours: number): string =>
+  new Date(time).toLocaleString(language.value === "zh" ? "zh-CN" : "en-GB", hours <= 24 ? { timeStyle: "short" } : { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+
 export const gib = (mib: number): string => `${(mib / 1024).toFixed(mib % 1024 === 0 ? 0 : 1)} GiB`;
 export const percent = (part: number): string => `${Math.round(part * 100)} %`;
 // Sums of shares, which have fractions.

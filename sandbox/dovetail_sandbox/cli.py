@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
-from dovetail_sandbox import access, cluster, progress, state
+from dovetail_sandbox import access, cluster, progress, state, user_token
 from dovetail_sandbox.cluster import Cluster, Status
 from dovetail_sandbox.errors import InvalidInputError, NotRunningError, SandboxError
 from dovetail_sandbox.localnode import queue as localnode_queue
@@ -201,7 +201,7 @@ def token(
 
 @app.command()
 def console(name: Name = state.DEFAULT_NAME) -> None:
-    """Print the address of the sandbox's console, and a code that signs one browser in as an administrator."""
+    """Print the address of the sandbox's console, and a code that signs one browser in as the kubeconfig's user."""
     from dovetail_cli import consoles
 
     with _converted_errors():
@@ -209,7 +209,7 @@ def console(name: Name = state.DEFAULT_NAME) -> None:
         made.state()
         if not (url := made.status().gateway):
             raise CommandError(f"the sandbox {name} has no gateway, and so no console")
-        consoles.show(consoles.address(url, token=access.user_token(made.kubeconfig)), browser=False)
+        consoles.show(consoles.address(url, token=user_token.read(made.user_token)), browser=False)
 
 
 def _ended(made: Cluster, *, purge: bool) -> str:

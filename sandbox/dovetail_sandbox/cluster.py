@@ -112,6 +112,11 @@ class Cluster:
         return self.folder / "credential"
 
     @property
+    def user_token(self) -> Path:
+        """The file with the token of the kubeconfig's user: see `dovetail_sandbox.user_token`."""
+        return self.folder / "user-token.csv"
+
+    @property
     def prometheus(self) -> Path:
         """The configuration of a Prometheus that scrapes the sandbox, with its credential."""
         return self.folder / "prometheus.yml"

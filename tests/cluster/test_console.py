@@ -25,7 +25,7 @@ from tests.console import browser as browsers
 from tests.console.browser import CHROMIUM, PATIENCE_MS, Window, shows, submit, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")]
-PAGES = ("now", "queue?state=all", "plan?hours=24", "map", "waste", "me", "ask?gpu=8")
+PAGES = ("overview", "jobs?state=all", "submit?gpu=8", "nodes", "plan?hours=24", "map", "waste", "settings")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,8 +56,8 @@ async def test_two_users_at_once_see_what_is_theirs_and_no_byte_names_another_te
     await jobs.submit("mine", gpu=64)
     await jobs.phase("Queued", "mine")
     async with browsers.window(browser, url=sandbox.status().gateway) as administrator:
-        everything = await administrator.sign_in(await token_of(sandbox), path="queue?state=all")
-        own = await editor.sign_in(await token_of(sandbox, namespace=namespace), path="queue?state=all")
+        everything = await administrator.sign_in(await token_of(sandbox), path="jobs?state=all")
+        own = await editor.sign_in(await token_of(sandbox, namespace=namespace), path="jobs?state=all")
         await shows(everything, f"{CANARY}-job")
         await shows(own, "mine")
         # What one user does, the other sees without a reload; what happens elsewhere reaches neither page nor stream.
@@ -80,7 +80,7 @@ async def test_each_action_changes_the_job_on_the_api_server(
     # A namespace without jobs is not among those that a caller sees.
     await jobs.submit("waits", gpu=64)
     await jobs.phase("Queued", "waits")
-    page = await editor.sign_in(await token_of(sandbox, namespace=namespace), path="ask")
+    page = await editor.sign_in(await token_of(sandbox, namespace=namespace), path="submit")
     await page.get_by_label("GPUs for each worker").fill("64")
     await shows(page, "Can never start here.")
     await page.get_by_label("GPUs for each worker").fill("1(A100)")
@@ -88,16 +88,16 @@ async def test_each_action_changes_the_job_on_the_api_server(
     await submit(page, name="asked", image="busybox", command="sleep 600")
     await jobs.phase("Running", "asked")
     await page.goto(f"{editor.url}/console/job/{namespace}/waits")
-    await act(page, "Hold")
+    await act(page, "Hold", says="Held: ")
     await jobs.phase("Held", "waits")
-    await act(page, "Release")
+    await act(page, "Release", says="Released: ")
     await jobs.phase("Queued", "waits")
     await page.get_by_role("button", name="Change priority").click()
     await page.get_by_role("dialog").get_by_label("Priority").fill("200")
     await page.get_by_role("button", name="Apply").click()
-    await shows(page, "Done: Change priority")
+    await shows(page, "Priority changed: ")
     assert (await jobs.spec("waits"))["priority"] == 200
-    await act(page, "Cancel")
+    await act(page, "Cancel", says="Cancelled: ")
     await jobs.phase("Cancelled", "waits")
     await page.goto(f"{editor.url}/console/job/{namespace}/asked")
     await page.get_by_role("link", name="Clone").click()
@@ -134,8 +134,8 @@ async def test_a_killed_gateway_is_said_within_5_s_in_each_of_seven_tabs_and_all
     await jobs.submit("waits", gpu=64)
     await jobs.phase("Queued", "waits")
     token = await token_of(sandbox, namespace=namespace)
-    tabs = [await editor.sign_in(token, path="queue?search=waits")]
-    tabs += [await editor.tab("queue?search=waits") for _ in range(6)]
+    tabs = [await editor.sign_in(token, path="jobs?search=waits")]
+    tabs += [await editor.tab("jobs?search=waits") for _ in range(6)]
     for page in tabs:
         await shows(page, "live")
     # The streams of the tabs that are gone, and of other tests' windows, end when the gateway notices.
@@ -160,7 +160,7 @@ async def test_a_killed_gateway_is_said_within_5_s_in_each_of_seven_tabs_and_all
     await tabs[0].get_by_role("button", name="Sign in", exact=True).click()
     for page in tabs:
         await shows(page, "Queued")
-        assert page.url.endswith("/console/queue?search=waits")
+        assert page.url.endswith("/console/jobs?search=waits")
 
 
 def open_streams(sandbox: Cluster) -> int:
@@ -169,11 +169,11 @@ def open_streams(sandbox: Cluster) -> int:
     return int(float(next(line for line in lines if line.startswith("dovetail_gateway_streams ")).split()[1]))
 
 
-async def act(page: Page, action: str) -> None:
-    """Press the action's button, and again in the dialog that says what it does."""
+async def act(page: Page, action: str, *, says: str) -> None:
+    """Press the action's button, and then that of the dialog that says what it does."""
     await page.get_by_role("button", name=action, exact=True).click()
-    await page.get_by_role("dialog").get_by_role("button", name=action, exact=True).click()
-    await shows(page, f"Done: {action}")
+    await page.get_by_role("dialog").get_by_role("button", name=f"{action} the job").click()
+    await shows(page, says)
 
 
 async def settled(page: Page) -> None:

@@ -113,7 +113,7 @@ async def test_a_person_signs_in_acts_with_their_own_rights_and_stays_signed_in_
     await jobs.submit("waits", gpu=64)
     await jobs.phase("Queued", "waits")
     await until_it_answers(person, place=place)
-    page = await person.tab("queue?search=waits")
+    page = await person.tab("jobs?search=waits")
 
     await page.get_by_role("button", name="Sign in at").click()
     await fill(page, password="wrong")
@@ -122,12 +122,12 @@ async def test_a_person_signs_in_acts_with_their_own_rights_and_stays_signed_in_
     await shows(page, f"the API server does not accept the ID token of {place.issuer}")
 
     await trust(sandbox, authentication, place=place)
-    await page.goto(f"{place.url}/console/queue?search=waits")
+    await page.goto(f"{place.url}/console/jobs?search=waits")
     await sign_in(page)
     await shows(page, "live")
     await expect(page.get_by_role("link", name="waits")).to_be_visible()
-    assert page.url == f"{place.url}/console/queue?search=waits"
-    await page.get_by_role("link", name="Me", exact=True).click()
+    assert page.url == f"{place.url}/console/jobs?search=waits"
+    await page.get_by_role("link", name="Settings", exact=True).click()
     await shows(page, USER)
 
     # The API server knows who holds the job, also with a renewed token.
@@ -135,7 +135,7 @@ async def test_a_person_signs_in_acts_with_their_own_rights_and_stays_signed_in_
     await until(lambda: place.renewals() >= asked + 2)
     await page.goto(f"{place.url}/console/job/{jobs.namespace}/waits")
     await page.get_by_role("button", name="Hold", exact=True).click()
-    await page.get_by_role("dialog").get_by_role("button", name="Hold", exact=True).click()
+    await page.get_by_role("dialog").get_by_role("button", name="Hold the job").click()
     await jobs.phase("Held", "waits")
 
     # A code that was used opens nothing, and no token is in anything that the browser has.

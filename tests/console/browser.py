@@ -80,12 +80,12 @@ async def shows(page: Page, text: str) -> None:
 
 
 async def submit(page: Page, *, name: str, image: str = "", command: str = "") -> None:
-    """Submit the request of the page Ask, and wait until the page links to the job."""
+    """Submit the request of the page Submit, and wait for the job's page."""
     for label, text in (("Name", name), ("Image", image), ("Command", command)):
         if text:
             await page.get_by_label(label, exact=True).fill(text)
-    await page.get_by_role("button", name="Submit").click()
-    await expect(page.get_by_role("link", name=name)).to_be_visible(timeout=PATIENCE_MS)
+    await page.get_by_role("button", name="Submit job").click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text(name, timeout=PATIENCE_MS)
 
 
 async def until(holds: Callable[[], bool], *, seconds: float = 3 * PATIENCE_MS / 1000) -> None:

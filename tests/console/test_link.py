@@ -23,15 +23,15 @@ CANARY = "canary"
 
 async def test_no_byte_names_another_tenant_and_its_share_is_seen(browser: Browser, face: Face) -> None:
     async with browsers.window(browser, url=face.url) as red, browsers.window(browser, url=face.url) as admin:
-        everything = await admin.sign_in("admin-token", path="queue")
+        everything = await admin.sign_in("admin-token", path="jobs")
         await shows(everything, "canaryjob")
         page = await red.sign_in("red-token")
-        for path in ("queue?state=all", "ask?gpu=8", "job/red/train", "job/red/next", "job/canaryns/hidden"):
+        for path in ("jobs?state=all", "submit?gpu=8", "job/red/train", "job/red/next", "job/canaryns/hidden"):
             await page.goto(f"{face.url}/console/{path}")
             await shows(page, "live")
             await page.wait_for_load_state("domcontentloaded")
         assert CANARY not in (await page.content()).replace("canaryns/hidden", "").replace("canaryns", "")
-        await page.goto(f"{face.url}/console/queue")
+        await page.goto(f"{face.url}/console/jobs")
         await shows(page, "next")
         asked = "canaryns that you may list"
         assert [text for text in await red.all_received() if CANARY in text.replace(asked, "")] == []
@@ -49,22 +49,22 @@ async def me(page: Page) -> str:
 
 async def test_a_code_from_the_terminal_opens_one_browser_once(browser: Browser, face: Face, window: Window) -> None:
     code = code_of(face, "red-token", user="rita")
-    page = await window.enter_code(code.lower(), path="queue")
+    page = await window.enter_code(code.lower(), path="jobs")
     await shows(page, "next")
     assert await me(page) == "rita"
     async with browsers.window(browser, url=face.url) as thief:
-        page = await thief.enter_code(code, path="queue")
+        page = await thief.enter_code(code, path="jobs")
         await shows(page, "this code was used already, is too old, or is of another browser")
 
 
 async def test_a_link_says_whom_it_signs_in_before_it_does(browser: Browser, face: Face, window: Window) -> None:
     code = code_of(face, "red-token", user="rita")
-    page = await window.tab("queue", code=code)
+    page = await window.tab("jobs", code=code)
     await shows(page, "Sign in as rita?")
     assert "code" not in page.url
     assert await page.evaluate("fetch('/api/v3/me').then((said) => said.status)") == 401
     async with browsers.window(browser, url=face.url) as thief:
-        await shows(await thief.tab("queue", code=code), "is of another browser")
+        await shows(await thief.tab("jobs", code=code), "is of another browser")
     await page.get_by_role("button", name="Sign in as rita").click()
     await shows(page, "next")
 
@@ -72,8 +72,8 @@ async def test_a_link_says_whom_it_signs_in_before_it_does(browser: Browser, fac
 async def test_a_link_that_is_answered_too_late_says_so_and_leaves_the_session(
     face: Face, window: Window, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = await window.sign_in("red-token", path="queue")
-    page = await window.tab("queue", code=code_of(face, "admin-token", user="admin"))
+    own = await window.sign_in("red-token", path="jobs")
+    page = await window.tab("jobs", code=code_of(face, "admin-token", user="admin"))
     await shows(page, "You are signed in as rita. Sign in as admin instead?")
     monkeypatch.setattr(face.made.codes, "_clock", lambda: time.monotonic() + CODE_SECONDS + 1)
     await page.get_by_role("button", name="Sign in as admin").click()
@@ -92,8 +92,8 @@ async def test_a_link_that_is_not_wanted_signs_nobody_in(face: Face, window: Win
 
 async def test_the_link_of_another_person_leaves_the_session_that_is_there(face: Face, window: Window) -> None:
     """Login CSRF: what the victim would submit after it were the attacker's to read."""
-    own = await window.sign_in("red-token", path="queue")
-    page = await window.tab("queue", code=code_of(face, "admin-token", user="admin"))
+    own = await window.sign_in("red-token", path="jobs")
+    page = await window.tab("jobs", code=code_of(face, "admin-token", user="admin"))
     await shows(page, "You are signed in as rita. Sign in as admin instead?")
     assert (await me(own), await me(page)) == ("rita", "rita")
     await page.get_by_role("button", name="Stay rita").click()
@@ -102,8 +102,8 @@ async def test_the_link_of_another_person_leaves_the_session_that_is_there(face:
 
 
 async def test_a_person_who_wants_it_changes_the_session_in_every_tab(face: Face, window: Window) -> None:
-    own = await window.sign_in("red-token", path="queue")
-    page = await window.tab("queue", code=code_of(face, "admin-token", user="admin"))
+    own = await window.sign_in("red-token", path="jobs")
+    page = await window.tab("jobs", code=code_of(face, "admin-token", user="admin"))
     await page.get_by_role("button", name="Sign in as admin").click()
     await shows(page, "canaryjob")
     await shows(own, "canaryjob")
@@ -111,8 +111,8 @@ async def test_a_person_who_wants_it_changes_the_session_in_every_tab(face: Face
 
 
 async def test_a_link_of_the_same_user_asks_nothing(face: Face, window: Window) -> None:
-    await window.sign_in("red-token", path="queue")
-    page = await window.tab("queue", code=code_of(face, "red-token", user="rita"))
+    await window.sign_in("red-token", path="jobs")
+    page = await window.tab("jobs", code=code_of(face, "red-token", user="rita"))
     await shows(page, "next")
     await expect(page.get_by_text("Sign in as")).to_have_count(0)
 
@@ -122,7 +122,7 @@ async def test_a_page_of_another_site_neither_binds_nor_redeems_a_code(
     face: Face, window: Window, tmp_path: Path, kind: str
 ) -> None:
     code = code_of(face, "admin-token", user="admin")
-    own = await window.sign_in("red-token", path="queue")
+    own = await window.sign_in("red-token", path="jobs")
     sends = {
         "form": f"""<form method="post" enctype="text/plain" action="{face.url}/console/session" target="_blank">
           <input name='{{"instead":true,"code":"{code}","token":"' value='"}}'></form>
@@ -170,17 +170,18 @@ async def test_a_wrong_token_and_a_user_without_rights_get_a_sentence(window: Wi
 
 
 async def test_signing_out_ends_the_session_in_every_tab(window: Window, face: Face) -> None:
-    first = await window.sign_in("red-token", path="queue")
-    second = await window.tab("queue")
+    first = await window.sign_in("red-token", path="jobs")
+    second = await window.tab("jobs")
     await shows(second, "live")
-    await second.get_by_role("button", name="Sign out").click()
+    await second.get_by_role("button", name="Account of rita").click()
+    await second.get_by_role("menuitem", name="Sign out").click()
     await shows(first, "Sign in")
     assert await first.evaluate("fetch('/api/v3/jobs').then((answer) => answer.status)") == 401
 
 
 async def test_seven_tabs_share_one_stream(window: Window, face: Face, api: GatewayApiServer) -> None:
-    tabs = [await window.sign_in("red-token", path="queue")]
-    tabs += [await window.tab("queue") for _ in range(6)]
+    tabs = [await window.sign_in("red-token", path="jobs")]
+    tabs += [await window.tab("jobs") for _ in range(6)]
     for page in tabs:
         await shows(page, "live")
     job = api.objects["gpujobs"]["red/next"]
@@ -200,7 +201,7 @@ async def test_a_gateway_that_is_away_is_said_within_5_s_and_all_comes_back(
     browser: Browser, api: GatewayApiServer
 ) -> None:
     async with serving(api, options=Options(rates=None)) as face, browsers.window(browser, url=face.url) as person:
-        page = await person.sign_in("red-token", path="queue?search=next")
+        page = await person.sign_in("red-token", path="jobs?search=next")
         asked = list[str]()
         page.on("request", lambda request: asked.append(request.url))
         await person.context.set_offline(True)
@@ -218,7 +219,7 @@ async def test_a_gateway_that_is_away_is_said_within_5_s_and_all_comes_back(
 
 async def test_without_a_stream_the_page_polls(window: Window, api: GatewayApiServer) -> None:
     await window.context.route("**/api/v3/stream**", lambda route: route.abort())
-    page = await window.sign_in("red-token", path="queue")
+    page = await window.sign_in("red-token", path="jobs")
     await shows(page, "The live stream cannot be held")
     job = api.objects["gpujobs"]["red/next"]
     job["status"]["message"] = "Need 16 GPUs, only 4 available"

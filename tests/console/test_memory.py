@@ -23,7 +23,7 @@ async def test_rows_that_were_replaced_are_freed(window: Window, api: GatewayApi
     await window.context.add_init_script(NOTE_ROWS)
     # Rows show ages: without time passing, a row is drawn only when its job changes.
     await window.context.add_init_script("const noon = Date.now(); Date.now = () => noon;")
-    page = await window.sign_in("red-token", path="queue")
+    page = await window.sign_in("red-token", path="jobs")
     # In turns: while one row stays as it was drawn, the other one is drawn again.
     for turn in range(ROUNDS):
         for name in ("next", "after"):
@@ -39,7 +39,7 @@ async def test_rows_that_were_replaced_are_freed(window: Window, api: GatewayApi
 
 
 async def test_a_tab_keeps_no_entry_for_each_request(window: Window) -> None:
-    page = await window.sign_in("red-token", path="queue")
+    page = await window.sign_in("red-token", path="jobs")
     await page.evaluate("fetch('/api/v3/me').then((answer) => answer.text())")
     assert (
         await page.evaluate(

@@ -85,7 +85,7 @@ async def test_the_map_groups_filters_and_shows_fragments(window: Window, api: G
     await expect(page.get_by_role("button", name="a:0")).to_have_count(0)
     await page.get_by_label("Group by").select_option("model")
     await expect(page.get_by_role("heading", name="V100 (14)")).to_be_visible()
-    await page.get_by_label("Search").fill("no such node")
+    await page.get_by_label("Search", exact=True).fill("no such node")
     await shows(page, "No device matches.")
 
 
@@ -98,14 +98,16 @@ async def test_waste_suggests_a_right_size_with_its_basis_and_names_idle_holders
     measured["conditions"] = [idle | {"lastTransitionTime": at(0)}]
     api.put("gpujobs", make_job("lazy", namespace="red", user="rita", status=running(3, number=5, **measured)))
     page = await window.sign_in("red-token", path="waste")
-    row = page.get_by_role("row", name="5 lazy").filter(has_text="Peak")
+    row = page.get_by_role("table", name="Right sizes").get_by_role("row", name="5 lazy")
     await expect(row).to_contain_text("Peak 5,000 MiB of 32,768 MiB on a device in 1 run of lazy")
     await shows(page, "No GPU work since noon")
     await row.get_by_role("link", name="6G,0.2").click()
     await expect(page.get_by_label("GPUs for each worker")).to_have_value("6G,0.2")
 
 
-async def test_now_lists_what_doctor_finds_with_how_to_correct_it(window: Window, api: GatewayApiServer) -> None:
+async def test_the_overview_lists_what_doctor_finds_with_how_to_correct_it(
+    window: Window, api: GatewayApiServer
+) -> None:
     report = api.objects["gpunodes"]["a"]
     report["status"]["devices"][4] |= {"health": "Unhealthy", "healthReason": "Xid79FellOffTheBus"}
     api.put("gpunodes", report)
@@ -125,7 +127,7 @@ async def test_a_findings_error_is_shown_as_the_gateways_sentence(window: Window
 
 
 async def test_the_queue_takes_gqueues_numbers_and_names(window: Window) -> None:
-    page = await window.sign_in("red-token", path="queue?jobs=2-3")
+    page = await window.sign_in("red-token", path="jobs?jobs=2-3")
     rows = page.locator("tbody tr")
     await expect(rows).to_have_count(2)
     await page.get_by_label("Names", exact=True).fill("after, train")
@@ -144,7 +146,7 @@ async def test_a_new_priority_is_judged_before_it_is_applied(window: Window) -> 
 
 async def test_the_keyboard_alone_opens_a_device_and_a_node(window: Window) -> None:
     page = await window.sign_in("red-token", path="map?search=a")
-    await page.get_by_label("Search").focus()
+    await page.get_by_label("Search", exact=True).focus()
     for _ in range(40):
         await page.keyboard.press("Tab")
         if (await page.evaluate("document.activeElement.getAttribute('aria-label')") or "").startswith("a:0"):
@@ -160,7 +162,9 @@ async def test_the_keyboard_alone_opens_a_device_and_a_node(window: Window) -> N
 
 async def test_the_new_pages_speak_chinese(window: Window) -> None:
     page = await window.sign_in("red-token", path="plan")
+    await page.goto(f"{window.url}/console/settings")
     await page.get_by_label("Language").select_option("zh")
+    await page.goto(f"{window.url}/console/plan")
     await shows(page, "队列只安排节点")
     await page.goto(f"{window.url}/console/map")
     await shows(page, "碎片")

@@ -401,7 +401,7 @@ async def test_a_host_that_is_not_the_gateways_gets_neither_page_nor_session(fac
 
 
 async def test_the_page_has_a_policy_that_lets_nothing_else_in(face: Face) -> None:
-    said = await face.get("/console/queue")
+    said = await face.get("/console/jobs")
     assert said.status in {200, 503}, "503: it is not built"
     if said.status == 200:
         policy = said.headers["Content-Security-Policy"]

@@ -50,10 +50,14 @@ async def sentence_of_first_waiting(printed: str) -> str:
     async with browsers.chromium() as browser:
         async with browsers.window(browser, url=url) as newcomer:
             page = await newcomer.enter_code(code)
-            section = page.locator("section").filter(has=page.get_by_role("heading", name="Queued, the next first"))
-            await section.get_by_role("link").first.click()
+            section = page.locator("section").filter(has=page.get_by_role("heading", name="Starts next"))
+            await section.get_by_role("list").get_by_role("link").first.click()
             await expect(page.get_by_role("heading", level=1)).to_contain_text("Queued", timeout=PATIENCE_MS)
             sentence = await page.locator("p.sentence").inner_text()
+            # Jobs of the commands are this person's own.
+            await page.goto(f"{url}/console/jobs?state=all")
+            await page.get_by_role("button", name="Mine").click()
+            await expect(page.locator("tbody tr td").first).to_be_visible(timeout=PATIENCE_MS)
         async with browsers.window(browser, url=url) as late:
             await shows(await late.enter_code(code), "this code was used already")
     assert sentence

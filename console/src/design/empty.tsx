@@ -10,12 +10,14 @@ interface Props {
   text?: ComponentChildren;
   // What to do next.
   actions?: ComponentChildren;
+  // Whether it is the whole page, and its title so the page's heading.
+  page?: boolean;
 }
 
-export const Empty = ({ icon, title, text, actions }: Props) => (
+export const Empty = ({ icon, title, text, actions, page }: Props) => (
   <div class="empty">
     <Icon of={icon} />
-    <strong>{title}</strong>
+    {page ? <h1>{title}</h1> : <strong>{title}</strong>}
     {text && <p>{text}</p>}
     {actions && <div class="row">{actions}</div>}
   </div>

@@ -35,7 +35,7 @@ export function Account() {
         { id: "signOut", icon: LogOut, text: t("signOut"), apart: true, onSelect: () => void signOut() },
       ]}
     >
-      <span class="avatar" aria-hidden="true">{name.split(":").pop()?.slice(0, 1)}</span>
+      <span class="avatar" data-letter={name.split(":").pop()?.slice(0, 1)} />
       <span class="clip">{name}</span>
       <Icon of={ChevronsUpDown} />
     </Menu>

@@ -35,12 +35,12 @@ export function titleOf(): string {
 
 export function Content() {
   const { page, rest } = place.value;
-  if (link.value === "denied") return <Empty icon={Ban} title={t("deniedTitle")} text={t("denied", deniedWhy.value)} />;
+  if (link.value === "denied") return <Empty page icon={Ban} title={t("deniedTitle")} text={t("denied", deniedWhy.value)} />;
   if (!me.value) return link.value === "away" ? null : <Skeleton lines={6} />;
   if (page === "job") return <JobPage key={rest.join("/")} />;
   if (page === "node") return <NodePage key={rest.join("/")} />;
   if (!isPage(page)) {
-    return <Empty icon={FileQuestion} title={t("noPage")} text={t("noPageText", page)} actions={<ButtonLink href={pathTo("overview")}>{t("toOverview")}</ButtonLink>} />;
+    return <Empty page icon={FileQuestion} title={t("noPage")} text={t("noPageText", page)} actions={<ButtonLink href={pathTo("overview")}>{t("toOverview")}</ButtonLink>} />;
   }
   const Page = PAGES[page].draw;
   return <Page />;

@@ -8,12 +8,12 @@ from typing import Final
 
 from dovetail.process import identity
 from dovetail_local_node.launch import MARK as JOB_MARK
-from dovetail_sandbox import access, credential, state
+from dovetail_sandbox import access, credential, state, user_token
 from dovetail_sandbox.bringup.plan import GATEWAY_PORT, Work
 from dovetail_sandbox.cluster import KWOK_CLUSTER, tail
 from dovetail_sandbox.errors import ComponentFailedError
 from dovetail_sandbox.installed import chart
-from dovetail_sandbox.localnode import queue
+from dovetail_sandbox.localnode import queue, setup
 from dovetail_sandbox.nodes import kwok
 from dovetail_sandbox.processes import processes
 from dovetail_sandbox.state import Component, Desired
@@ -71,7 +71,9 @@ def _access(work: Work) -> kwok.Access:
     admission.write_text(kwok.admission(kubeconfig), encoding="utf-8")
     port = work.cluster.state().ports["webhook.port"]
     kubeconfig.write_text(kwok.webhook_kubeconfig(port=port, credential=shown), encoding="utf-8")
-    return kwok.Access(credential=shown, admission=admission)
+    user = setup.user() if work.plan.local_node else user_token.ADMINISTRATOR
+    user_token.write(work.cluster.user_token, user=user)
+    return kwok.Access(credential=shown, admission=admission, user_token=work.cluster.user_token)
 
 
 def _start_supervisor(work: Work) -> None:

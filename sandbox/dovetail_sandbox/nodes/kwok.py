@@ -121,14 +121,16 @@ def control_plane(*, local_node: bool, real_node: bool) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How the control plane knows its own programs from those of other users: paths of files.
+    """How the control plane knows its own programs and its user from other users: paths of files.
 
     - `credential`: the folder of `dovetail_sandbox.credential`, for etcd and its client, and for webhooks.
     - `admission`: the AdmissionConfiguration, by which the API server shows that certificate to the webhook.
+    - `user_token`: the file of `dovetail_sandbox.user_token`, by which the API server knows the user's token.
     """
 
     credential: Path
     admission: Path
+    user_token: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,6 +376,7 @@ def _api_server_arguments(
 ) -> list[dict[str, Any]]:
     arguments = [
         _argument("admission-control-config-file", value=str(access.admission)),
+        _argument("token-auth-file", value=str(access.user_token)),
         _argument("kubelet-client-certificate", value=str(pki / "admin.crt")),
         _argument("kubelet-client-key", value=str(pki / "admin.key")),
         _argument("kubelet-preferred-address-types", value="InternalIP"),

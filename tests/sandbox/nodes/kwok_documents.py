@@ -17,7 +17,9 @@ def configured(*, nodes: int = 1, memory_gib: float = 0.0, lasting: Path | None 
         binaries={name: Path(name) for name in PROGRAMS},
         kube_version="v1.36.3",
         pki=Path("pki"),
-        access=kwok.Access(credential=Path("credential"), admission=Path("admission.yaml")),
+        access=kwok.Access(
+            credential=Path("credential"), admission=Path("admission.yaml"), user_token=Path("user-token.csv")
+        ),
         real_node=False,
         nodes=nodes,
         memory_gib=memory_gib,

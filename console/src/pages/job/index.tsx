@@ -67,6 +67,7 @@ export function JobPage() {
 
 const Missing = ({ namespace, name }: { namespace: string; name: string }) => (
   <Empty
+    page
     icon={SearchX}
     title={t("noJobTitle")}
     text={t("noJob", name, namespace)}

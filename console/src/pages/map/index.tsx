@@ -117,7 +117,7 @@ function TileView({ tile, shade }: { tile: Tile; shade: Shade }) {
   return (
     <button type="button" class={`device device-${tile.state} heat-${step}`} aria-label={said(tile)} aria-pressed={place.value.query.get("device") === name} onClick={() => setQuery({ device: name })}>
       <span class="device-name clip">{name}</span>
-      <span class="device-figure">{figureOf(tile, shade)}</span>
+      <span class="device-figure" data-figure={figureOf(tile, shade)} />
       <span class="shares">
         {shares.map((share, index) => (
           <span key={index} class={index >= device.tenants.length ? "share other" : "share"} style={{ width: `${share / 10}%` }} />

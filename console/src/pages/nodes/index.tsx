@@ -1,5 +1,6 @@
 // Nodes: each with what its devices do, what is promised of them, and whether it takes work.
 import { ServerOff } from "lucide";
+import { useMemo } from "preact/hooks";
 import type { NodeRow } from "../../api/types";
 import { Card } from "../../design/card";
 import { Command } from "../../design/command";
@@ -7,12 +8,13 @@ import { Empty } from "../../design/empty";
 import { Search } from "../../design/field";
 import { MeterLine } from "../../design/meter";
 import { PageHead, Tabs } from "../../design/page";
-import { type Column, Table } from "../../design/table";
 import { age, gib, percent } from "../../format";
 import { nodes } from "../../live/store";
 import { NodeLink } from "../../parts/basics";
 import { DeviceSquares, NodeBadge } from "../../parts/devices";
 import { useOf } from "../../parts/use";
+import { type VirtualColumn, VirtualTable } from "../../parts/virtual_table";
+import { language } from "../../preferences";
 import { place, setQuery, withQuery } from "../../router";
 import { t } from "../../texts";
 
@@ -24,7 +26,7 @@ const mean = (values: readonly (number | null)[]): number | null => {
 export const modelsOf = (node: NodeRow): string =>
   [...Map.groupBy(node.devices, (device) => device.model)].map(([model, list]) => `${list.length} × ${model}`).join(", ") || t("none");
 
-const COLUMNS = (): Column<NodeRow>[] => [
+const COLUMNS = (): VirtualColumn<NodeRow>[] => [
   { id: "node", title: t("node"), cell: (node) => <NodeLink name={node.name} /> },
   { id: "state", title: t("state"), cell: (node) => <NodeBadge node={node} /> },
   { id: "devices", title: t("devices"), cell: (node) => <DeviceSquares node={node} /> },
@@ -58,6 +60,22 @@ const COLUMNS = (): Column<NodeRow>[] => [
   { id: "report", title: t("report"), cell: (node) => <span class="muted">{age(node.observedAt)}</span> },
 ];
 
+// A node in two lines, for a telephone.
+const compact = (node: NodeRow) => (
+  <div class="stack tight">
+    <div class="row whole apart">
+      <span class="clip">
+        <NodeLink name={node.name} />
+      </span>
+      <NodeBadge node={node} />
+    </div>
+    <div class="row whole apart">
+      <DeviceSquares node={node} />
+      <span class="clip muted">{modelsOf(node)}</span>
+    </div>
+  </div>
+);
+
 const FILTERS = {
   all: () => true,
   free: (node: NodeRow) => node.devices.some((device) => device.available),
@@ -74,6 +92,7 @@ export function NodesPage() {
   const search = (query.get("search") ?? "").toLowerCase();
   const found = nodes.value.filter((node) => !search || textOf(node).includes(search));
   const shown = found.filter(FILTERS[wanted]);
+  const columns = useMemo(COLUMNS, [language.value]);
   return (
     <>
       <PageHead title={t("nodes")} />
@@ -90,7 +109,7 @@ export function NodesPage() {
         <Search label={t("searchNodes")} value={query.get("search") ?? ""} onText={(text) => setQuery({ search: text })} />
       </div>
       <Card flush>
-        {shown.length ? <Table label={t("nodes")} rows={shown} columns={COLUMNS()} keyOf={(node) => node.name} /> : <Empty icon={ServerOff} title={t("noNodes")} text={nodes.value.length ? t("noNodesFilters") : t("noNodesText")} />}
+        {shown.length ? <VirtualTable label={t("nodes")} rows={shown} columns={columns} compact={compact} keyOf={(node) => node.name} /> : <Empty icon={ServerOff} title={t("noNodes")} text={nodes.value.length ? t("noNodesFilters") : t("noNodesText")} />}
       </Card>
       <Command lines={["ginfo", "kubectl get gpunodes"]} />
     </>

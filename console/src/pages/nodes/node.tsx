@@ -61,7 +61,7 @@ export function NodePage() {
 }
 
 const Missing = ({ name }: { name: string }) => (
-  <Empty icon={SearchX} title={t("noNodeTitle")} text={t("noNode", name)} actions={<ButtonLink href={pathTo("nodes")}>{t("toNodes")}</ButtonLink>} />
+  <Empty page icon={SearchX} title={t("noNodeTitle")} text={t("noNode", name)} actions={<ButtonLink href={pathTo("nodes")}>{t("toNodes")}</ButtonLink>} />
 );
 
 function extreme(node: NodeRow, of: (device: DeviceRow) => number | null, unit: string): string {

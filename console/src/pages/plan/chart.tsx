@@ -1,6 +1,6 @@
 // The plan as a chart: a row for each node and device, the past on the left and the future on the right.
 import { useCallback } from "preact/hooks";
-import { moment, now } from "../../format";
+import { axisTime, now } from "../../format";
 import { VirtualList } from "../../parts/virtual_list";
 import { place, setQuery } from "../../router";
 import { t } from "../../texts";
@@ -17,7 +17,7 @@ export function Chart({ lanes, hours }: { lanes: readonly Lane[]; hours: number 
     <>
       <div class="axis" aria-hidden="true">
         {[-1, -0.5, 0, 0.5].map((part) => (
-          <span key={part}>{part === 0 ? t("nowLine") : moment(new Date(at + part * half).toISOString())}</span>
+          <span key={part}>{part === 0 ? t("nowLine") : axisTime(at + part * half, hours)}</span>
         ))}
       </div>
       <VirtualList
