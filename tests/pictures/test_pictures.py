@@ -63,15 +63,15 @@ WAITING: Final[list[tuple[str, str, str, dict[str, Any]]]] = [
 RUNS_AT_ONCE: Final = "quick-check"
 # Name of the picture, path, what the page must show, and whether it is of the dark theme.
 PICTURES: Final = [
-    ("now", "now", "segment", False),
-    ("now-dark", "now", "segment", True),
-    ("queue", "queue", "distill", False),
+    ("overview", "overview", "segment", False),
+    ("overview-dark", "overview", "segment", True),
+    ("jobs", "jobs", "distill", False),
     ("job", "job/vision/segment", "V100", False),
-    ("ask", "ask?gpu=4(V100)&limit=2h", "V100", False),
+    ("submit", "submit?gpu=4(V100)&limit=2h&command=python train.py", "Starts now", False),
+    ("nodes", "nodes", "v100-0", False),
     ("plan", "plan?hours=12", "segment", False),
     ("map", "map", "v100-0", False),
     ("waste", "waste", "resnet-sweep", False),
-    ("me", "me", VIEWER, False),
 ]
 
 

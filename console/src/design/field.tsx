@@ -87,7 +87,7 @@ export const Select = ({ value, choices, onChoose, label, ...rest }: SelectProps
 
 // The search of a page; `/` leads to it from everywhere.
 export const Search = ({ label, value, onText }: { label: string; value: string; onText: (text: string) => void }) => (
-  <div class="search" role="search" aria-label={label}>
+  <div class="search">
     <Icon of={SearchIcon} />
     <input class="input" type="search" data-search aria-label={label} placeholder={label} value={value} onInput={(event) => onText(event.currentTarget.value)} />
   </div>

@@ -78,7 +78,15 @@ export function Palette() {
   });
   const api = combobox.connect(service, normalizeProps);
   return (
-    <dialog ref={dialog} class="panel palette" aria-label={t("palette")} onClose={close} onMouseDown={(event) => event.target === dialog.current && close()}>
+    <dialog
+      ref={dialog}
+      class="panel palette"
+      aria-label={t("palette")}
+      onClose={close}
+      onMouseDown={(event) => event.target === dialog.current && close()}
+      // The list would take Escape for itself.
+      onKeyDownCapture={(event) => event.key === "Escape" && close()}
+    >
       <div {...api.getRootProps()}>
         <div {...api.getControlProps()}>
           <input {...(api.getInputProps() as object)} class="input" aria-label={t("palette")} placeholder={t("paletteHint")} />

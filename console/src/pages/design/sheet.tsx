@@ -12,7 +12,7 @@ import { Field, Input, Search, Select, TextArea } from "../../design/field";
 import { Menu } from "../../design/menu";
 import { Meter, MeterLine, PartsBar } from "../../design/meter";
 import { Dialog } from "../../design/overlay";
-import { PageHead, Tabs } from "../../design/page";
+import { Tabs } from "../../design/page";
 import { Table } from "../../design/table";
 import { notify, notifyProblem } from "../../design/toast";
 import { PhaseBadge } from "../../parts/basics";
@@ -35,7 +35,12 @@ export function Sheet({ scheme }: { scheme: "light" | "dark" }) {
   const named = (part: string) => `${part}, ${scheme}`;
   return (
     <div class="stack wide">
-      <PageHead title={<span class="strong">Dovetail <Badge tone="accent">{scheme}</Badge></span>} lead="Inter, 14 px; figures of one width: 0123456789" actions={<Button kind="primary" icon={Plus}>Primary</Button>} />
+      <div class="row apart">
+        <p>
+          <span class="strong">Inter, 14 px; figures of one width: <span class="digits">0123456789</span></span> <Badge tone="accent">{scheme}</Badge>
+        </p>
+        <Button kind="primary" icon={Plus}>With an icon</Button>
+      </div>
       <Card title={named("Colours")}>
         <ul class="legend">
           {COLOURS.map((name) => (
