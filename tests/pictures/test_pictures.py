@@ -39,7 +39,7 @@ pytestmark = [
 ]
 FOLDER: Final = os.environ.get("DOVETAIL_PICTURES", "")
 MOST_BYTES: Final = 150 << 10
-COLOURS: Final = 96
+COLOURS: Final = 160
 VIEWER: Final = "anna"
 HOUR: Final = 3600
 

@@ -14,10 +14,10 @@ export function Code({ text, label }: { text: string; label: string }) {
   };
   return (
     <div class="command">
-      <pre class="code" tabIndex={0} role="region" aria-label={label}>{text}</pre>
       <Button small icon={copied.value ? Check : Copy} onClick={() => void copy()}>
         {copied.value ? t("copied") : t("copy")}
       </Button>
+      <pre class="code" role="region" aria-label={label}>{text}</pre>
     </div>
   );
 }
