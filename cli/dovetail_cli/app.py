@@ -65,7 +65,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "observe report": Entry(
         "dovetail_cli.observe.command:report", "Which pods would have started sooner under Dovetail, by a replay"
     ),
-    "move": Entry("dovetail_cli.commands.move:app", "Which running jobs to restart elsewhere so that a job starts"),
+    "move": Entry("dovetail_cli.explain.move:app", "Which running jobs to restart elsewhere so that a job starts"),
     "console": Entry("dovetail_cli.commands.console:console", "The queue, each job and why it waits, in a browser"),
     "cordon": Entry("dovetail_cli.commands.cordon:cordon", "Take single GPUs out of use, such as node-1:2"),
     "uncordon": Entry("dovetail_cli.commands.cordon:uncordon", "Bring cordoned GPUs back into use"),

@@ -1,6 +1,8 @@
-"""`dovetail explain`: why something waits, or why it is where it is.
+"""`dovetail explain` and `dovetail move plan`: why something waits or is where it is, and what moves would change.
 
-reads     the reads, the only I/O here
-render    an explanation as text and as a record. Pure
-command   the options
+reads      the reads of an explanation, the only I/O of it
+render     an explanation as text and as a record. Pure
+command    the options of `dovetail explain`
+move       the options of `dovetail move plan`
+move_plan  the plan that it prints
 """

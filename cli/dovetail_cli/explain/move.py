@@ -34,7 +34,7 @@ def plan(
 
     Nothing is changed. Exit code 1 if no moves start it.
     """
-    from dovetail_cli.nodes import move_plan
+    from dovetail_cli.explain import move_plan
     from dovetail_cli.ui import output
     from dovetail_cli.ui.options import DOCUMENTS
 

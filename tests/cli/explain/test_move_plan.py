@@ -8,8 +8,8 @@ import pytest
 from dovetail.answers.jobs import JobReference
 from dovetail.answers.moves import MoveRow, MovesAnswer, PlacedWorker
 from dovetail_cli import app
-from dovetail_cli.nodes import move_plan
-from dovetail_cli.nodes.move_plan import text
+from dovetail_cli.explain import move_plan
+from dovetail_cli.explain.move_plan import text
 
 FOUND = MovesAnswer(
     job=JobReference(namespace="team", name="big", number=4),
