@@ -1,4 +1,4 @@
-"""`dovetail explain` and `dovetail move plan`: why something waits or is where it is, and what moves would change.
+"""`dovetail explain` and `dovetail move plan`: why something waits, and what would help.
 
 reads      the reads of an explanation, the only I/O of it
 render     an explanation as text and as a record. Pure
