@@ -32,6 +32,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 from dovetail_sandbox import progress
 from dovetail_sandbox.cluster import Cluster
+from dovetail_sandbox.installed import chart
 from dovetail_sandbox.programs import locate
 
 WITHOUT: Final = "without"
@@ -66,10 +67,9 @@ def policies(made: Cluster, *, other: Path | None, folder: Path) -> dict[str, Pa
     texts = {"this": (made.folder / "rendered.yaml").read_text(encoding="utf-8")}
     if other is not None:
         helm = locate.resolve(["helm"], report=progress.reporter())["helm"]
-        chart = other.resolve() / "helm" / "dovetail"
-        command = [str(helm), "template", "dovetail", str(chart), "--namespace=dovetail-system"]
+        values = {"image.registry": chart.BUILT_IMAGES, "simulation.enabled": True}
         files["other"] = folder / "other.yaml"
-        texts["other"] = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        texts["other"] = chart.render(helm=helm, values=values, source=other.resolve() / "helm" / "dovetail").text
     for name, text in texts.items():
         documents = [each for each in yaml.safe_load_all(text) if each and each["kind"] in KINDS]
         path = files[name]

@@ -158,8 +158,11 @@ def _cpu_seconds(made: Cluster) -> dict[str, float]:
 
 
 def _runs(made: Cluster) -> dict[str, float]:
-    """Reconciles and scheduling cycles since the operator's start."""
-    ready = next(each.ready_url for each in state.read_desired(made.folder).components if each.name == "operator")
+    """Reconciles and scheduling cycles since the operator's start; nothing without an operator."""
+    components = state.read_desired(made.folder).components
+    ready = next((each.ready_url for each in components if each.name == "operator"), None)
+    if ready is None:
+        return {}
     text = credential.read(ready.replace("/readyz", "/metrics"), folder=made.credential)
     lines = dict(line.rpartition(" ")[::2] for line in text.splitlines() if line[0] != "#")
     return {name: float(lines[f"dovetail_{metric}_duration_seconds_count"]) for name, metric in _RUNS.items()}

@@ -290,6 +290,22 @@ def test_pods_status_is_no_way_to_what_the_queue_counts_by(render: Render) -> No
     assert "object.metadata.labels" in policy["matchConditions"][0]["expression"]
 
 
+@pytest.mark.parametrize("name", ["dovetail-allocations", "dovetail-job-pods"])
+def test_whatever_a_policy_restricts_of_a_new_pod_is_found_by_its_condition(render: Render, name: str) -> None:
+    policy = named(render(), "ValidatingAdmissionPolicy")[name]["spec"]
+    (condition,) = policy["matchConditions"]
+    # Every label, annotation and resource that the rest of the policy names begins with one of these.
+    assert f"k.startsWith('{names.GROUP}/') || k.contains('cdi.k8s.io')" in condition["expression"]
+    assert f"object.metadata.labels.exists(k, k.startsWith('{names.GROUP}/'))" in condition["expression"]
+    ours = named(render(), "ValidatingAdmissionPolicy")["dovetail-pods"]["spec"]["matchConditions"][0]["expression"]
+    assert ours in condition["expression"]
+    rest = json.dumps([policy["variables"], policy["validations"]])
+    quoted = set(re.findall(r"'([a-z0-9.-]+[.][a-z]+/[^']*)'", rest)) - {"batch/v1"}
+    of_others = {each for each in quoted if not each.startswith(f"{names.GROUP}/")}
+    # Kueue's label counts on pods that have a run, and by pods/status.
+    assert of_others <= {names.KUEUE_QUEUE}
+
+
 def test_only_gpus_that_the_queue_counts_wait_in_it(render: Render) -> None:
     policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-queue-only"]["spec"]
     waits = {each["name"]: each["expression"] for each in policy["variables"]}["waits"]
@@ -349,9 +365,9 @@ def test_webhook_and_policies_look_at_the_same_runtime_classes(render: Render) -
     listed = '["nvidia","gpu-fast"]'
     (asks, *_) = hooks(chart)["pods.dovetail.dev"]["matchConditions"]
     policies = named(chart, "ValidatingAdmissionPolicy")
-    ours = {each["name"]: each["expression"] for each in policies["dovetail-pods"]["spec"]["variables"]}["isOurs"]
+    (ours,) = policies["dovetail-pods"]["spec"]["matchConditions"]
     (others,) = policies["dovetail-runtime-classes"]["spec"]["matchConditions"]
-    for expression in (asks["expression"], ours, others["expression"]):
+    for expression in (asks["expression"], ours["expression"], others["expression"]):
         assert f" in {listed}" in expression
 
 

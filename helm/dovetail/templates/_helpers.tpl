@@ -476,6 +476,17 @@ r in ['dovetail.dev/gpu-milli', 'dovetail.dev/gpu-memory-mib', 'dovetail.dev/gpu
 || {{ include "dovetail.everyContainer" . }}.exists(c, {{ include "dovetail.asksOurs" . }})
 {{- end }}
 
+{{/*
+CEL: whether a new pod has anything that the policies on pods restrict. All others leave each policy at this condition, for
+which the API server converts the pod once; the validations of a policy take three conversions more. A name that a policy
+restricts must be found here too: `tests/chart/test_admission.py` compares them.
+*/}}
+{{- define "dovetail.mayConcern" -}}
+has(object.metadata.annotations) && object.metadata.annotations.exists(k, k.startsWith('dovetail.dev/') || k.contains('cdi.k8s.io'))
+|| has(object.metadata.labels) && object.metadata.labels.exists(k, k.startsWith('dovetail.dev/'))
+|| {{ include "dovetail.isOurs" . }}
+{{- end }}
+
 {{/* CEL: the containers that this request adds: all of a new pod, the new ephemeral ones of an existing pod. */}}
 {{- define "dovetail.newContainers" -}}
 oldObject == null ? {{ include "dovetail.everyContainer" . }} :
@@ -502,7 +513,7 @@ has(c.resources) && has(c.resources.limits) && c.resources.limits.exists(r,
 {{- end }}
 
 {{/*
-The common variables of policies on the shape of pods; their variable `isOurs` selects the pods. NVIDIA's runtime gives a
+The common variables of policies on the shape of pods, whose conditions select the pods. NVIDIA's runtime gives a
 container the devices that its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below one folder; an image may set `all`.
 */}}
 {{- define "dovetail.shapeVariables" -}}
@@ -541,34 +552,34 @@ container the devices that its variable NVIDIA_VISIBLE_DEVICES names, or the mou
     c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices')))
 {{- end }}
 
-{{/* The API server evaluates every message of every pod, refused or not. Each message therefore first checks `isOurs`. */}}
+{{/* Of the pods that the policies' conditions select. */}}
 {{- define "dovetail.shapeValidations" -}}
-- expression: "!variables.isOurs || variables.zero.size() == 0"
+- expression: "variables.zero.size() == 0"
   messageExpression: >-
-    !variables.isOurs ? '' : 'container ' + variables.zero[0].name + ' asks 0 of a vendor\'s devices (such as nvidia.com/gpu: 0), which gives it none: '
+    'container ' + variables.zero[0].name + ' asks 0 of a vendor\'s devices (such as nvidia.com/gpu: 0), which gives it none: '
     + 'leave the resource out, or ask 1 or more'
   reason: Forbidden
-- expression: "!variables.isOurs || variables.open.size() == 0"
+- expression: "variables.open.size() == 0"
   messageExpression: >-
-    !variables.isOurs ? '' : 'container ' + variables.open[0].name + ' must have NVIDIA_VISIBLE_DEVICES once, as void or from its annotation '
+    'container ' + variables.open[0].name + ' must have NVIDIA_VISIBLE_DEVICES once, as void or from its annotation '
     + 'dovetail.dev/visible-devices.N: a pod with the annotation dovetail.dev/gpu gets it from Dovetail\'s webhook'
   reason: Forbidden
-- expression: "!variables.isOurs || variables.granting.size() == 0"
+- expression: "variables.granting.size() == 0"
   messageExpression: >-
-    !variables.isOurs ? '' : 'container ' + variables.granting[0].name + ' must not set NVIDIA_VISIBLE_DEVICES, AMD_VISIBLE_DEVICES or '
+    'container ' + variables.granting[0].name + ' must not set NVIDIA_VISIBLE_DEVICES, AMD_VISIBLE_DEVICES or '
     + 'ASCEND_VISIBLE_DEVICES, by env or by an envFrom without a prefix of its own: the vendor\'s device plugin says what it sees'
   reason: Forbidden
-- expression: "!variables.isOurs || variables.mounting.size() == 0"
+- expression: "variables.mounting.size() == 0"
   messageExpression: >-
-    !variables.isOurs ? '' : 'container ' + variables.mounting[0].name + ' must not mount anything at nvidia-container-devices: '
+    'container ' + variables.mounting[0].name + ' must not mount anything at nvidia-container-devices: '
     + 'NVIDIA\'s runtime gives a container the devices that are named there'
   reason: Forbidden
 # Kubelet admits a pod that was put on a node which does not advertise its resources, and then calls no plugin.
 - expression: >-
-    !variables.isOurs || oldObject != null || variables.served.size() == 0
+    oldObject != null || variables.served.size() == 0
     || !has(object.spec.nodeName) || object.spec.nodeName == ''
   messageExpression: >-
-    !variables.isOurs ? '' : 'a pod that asks a vendor\'s devices must leave its node to the scheduler, and this one names the node '
+    'a pod that asks a vendor\'s devices must leave its node to the scheduler, and this one names the node '
     + object.spec.nodeName + ' (spec.nodeName)'
   reason: Forbidden
 {{- end }}
