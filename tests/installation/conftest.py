@@ -32,7 +32,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     folder = tmp_path_factory.mktemp("installation")
     nodes = folder / "nodes.yaml"
     nodes.write_text(_NODES)
-    archives = machines.built("operator", "extender", "agent", "webhook", "certificates")
+    archives = machines.built("operator", "extender", "agent", "webhook", "certificates", "gateway")
     cluster = bringup.up(_NAME, report=reporter(sys.stderr), nodes_file=nodes, real_node=True, bare=True)
     try:
         made = Machine(cluster=cluster, programs=locate.resolve(_PROGRAMS, report=reporter(sys.stderr)), folder=folder)

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.realnode]
 KINDS = ("gpujobs", "gpunodes", "gpunodetenants", "gpuquotas", "historyqueries")
 # Jobs that are submitted before an upgrade and a rollback, on 32 simulated devices.
 STREAM = 500
-COMPONENTS = {"agent", "certificates", "operator", "scheduler", "webhook"}
+COMPONENTS = {"agent", "certificates", "gateway", "operator", "scheduler", "webhook"}
 
 
 def test_an_install_that_fails_halfway_is_told_by_helm_and_doctor_in_the_same_words(machine: Machine) -> None:

@@ -225,20 +225,27 @@ class OwnOrder:
     def __init__(self, histories: Mapping[str, History], *, sites: Sites) -> None:
         self._histories = histories
         self._sites = sites
+        # Refusals, with the change of the node after which each was given: most ends concern one node.
+        self._refused: dict[tuple[str, Ask], int] = {}
 
     def __call__(self, scene: Scene) -> Iterable[tuple[str, Sequence[Claim]]]:
         """The pods that start now."""
         ledger = scene.ledger.copy()
-        fits = FitCache(ledger)
+        fits, filled = FitCache(ledger), set[tuple[str, Ask]]()
         for key in sorted(scene.waiting, key=self._turn):
             job, node = scene.waiting[key].job, self._histories[key].pod.spec.node_name
             for name in [node] if node else self._sites[job.site]:
+                asked, changed = (name, job.ask), scene.ledger.changed_at(name)
+                if asked in filled or self._refused.get(asked) == changed:
+                    continue
                 found = fits.check(job.ask, node=name, key=key)
                 if isinstance(found, Fit):
                     claim = replace(found.claim, key=f"{key}/0")
                     ledger.commit(claim)
                     yield key, [claim]
                     break
+                filled.add(asked)
+                self._refused[asked] = changed
 
     def _turn(self, key: str) -> tuple[float, float, str]:
         history = self._histories[key]

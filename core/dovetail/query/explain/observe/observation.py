@@ -28,7 +28,7 @@ from dovetail.gpu.device_plugins import card_of
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.query.explain.observe.books import NodeBook, books_of, owner_of
 from dovetail.query.explain.observe.demands import Demand, counts_devices, demand_of
-from dovetail.query.explain.observe.waiting import demands_of, waiting_pod
+from dovetail.query.explain.observe.waiting import Judge, demands_of, waiting_pod
 
 _REQUESTS: Final = "requests."
 # Below this, a device that a pod holds is called idle.
@@ -54,6 +54,7 @@ _PART: Final = (
 def observation(seen: Seen, *, now: datetime) -> Observation:
     """What the objects show, as of `now`."""
     books = None if seen.nodes is None else books_of(seen.nodes, pods=seen.pods)
+    judge = None if books is None else Judge(books)
     waiting = demands_of(seen.pods)
     known = [] if books is None else books
     least = _least([demand for _, demand in waiting] + [demand for pod in seen.pods if (demand := demand_of(pod))])
@@ -61,7 +62,7 @@ def observation(seen: Seen, *, now: datetime) -> Observation:
     return Observation(
         as_of=timestamp(now),
         pods=[
-            waiting_pod(pod, demand=demand, books=books, everywhere=seen.everywhere, now=now) for pod, demand in waiting
+            waiting_pod(pod, demand=demand, judge=judge, everywhere=seen.everywhere, now=now) for pod, demand in waiting
         ],
         workloads=[_workload(each, now=now) for each in seen.workloads if _asks(each) and not is_admitted(each)],
         refused=list(_refused(seen.events)),

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from dovetail.answers.observe import WaitCause, WaitingPod, WaitReason
 from dovetail.api.builtin import is_terminated
 from dovetail.cluster.observed import PlacedPod
@@ -22,15 +24,26 @@ _RANKS: Final[Sequence[Kind]] = ("TooLarge", "Excluded", "Closed", "Devices", "H
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Verdict:
+class _Answers:
     """The answers of the nodes that have such devices."""
 
     fitting: Sequence[NodeBook]
     refusing: Sequence[tuple[NodeBook, Sequence[Refusal]]]
 
-    def only(self, *kinds: Kind) -> list[NodeBook]:
-        """The nodes that refuse for these kinds of reasons alone."""
-        return [book for book, found in self.refusing if {each.kind for each in found} <= set(kinds)]
+    def only(self, *kinds: Kind, at_least: Kind | None = None) -> list[NodeBook]:
+        """The nodes that refuse for these kinds of reasons alone, and for `at_least` among them."""
+        found = ((book, {each.kind for each in refusing}) for book, refusing in self.refusing)
+        return [book for book, why in found if why <= set(kinds) and (at_least is None or at_least in why)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verdict:
+    """What the nodes' answers say of a pod; `short` is why none has room, None where one has or none offers any."""
+
+    fitting: Sequence[NodeBook]
+    short: tuple[WaitReason, str] | None
+    causes: list[WaitCause]
+    changes: list[str]
 
 
 def is_waiting(pod: PlacedPod) -> bool:
@@ -38,14 +51,27 @@ def is_waiting(pod: PlacedPod) -> bool:
     return not pod.spec.node_name and not is_terminated(pod) and pod.metadata.deletion_timestamp is None
 
 
-def waiting_pod(
-    pod: PlacedPod, *, demand: Demand, books: Sequence[NodeBook] | None, everywhere: bool, now: datetime
-) -> WaitingPod:
-    """The answer for a pod that waits; without `books`, only what the pod itself says.
+class Judge:
+    """Asks all nodes about a pod, and once about equal ones: a Job may have thousands that wait."""
+
+    def __init__(self, books: Sequence[NodeBook]) -> None:
+        self._books = books
+        self._known: dict[bytes, _Verdict] = {}
+
+    def verdict(self, pod: PlacedPod, *, demand: Demand) -> _Verdict:
+        """The answers of the nodes that have such devices."""
+        key = msgspec.msgpack.encode((demand, pod.spec.constraints))
+        if key not in self._known:
+            self._known[key] = _verdict(pod, demand=demand, books=self._books)
+        return self._known[key]
+
+
+def waiting_pod(pod: PlacedPod, *, demand: Demand, judge: Judge | None, everywhere: bool, now: datetime) -> WaitingPod:
+    """The answer for a pod that waits; without the nodes' books, only what the pod itself says.
 
     Unless the books have the pods of all namespaces (`everywhere`), room on a node is not known.
     """
-    verdict = None if books is None else _verdict(pod, demand=demand, books=books)
+    verdict = None if judge is None else judge.verdict(pod, demand=demand)
     says = _scheduler_says(pod)
     reason, message = _why(pod, demand=demand, verdict=verdict, says=says)
     fitting = [] if verdict is None else verdict.fitting
@@ -63,8 +89,8 @@ def waiting_pod(
         waits_seconds=seconds_between(meta.creation_timestamp, end=None, now=now) or 0.0,
         reason=reason,
         message=message,
-        causes=[] if verdict is None else _causes(verdict),
-        changes=[] if verdict is None else _changes(verdict),
+        causes=[] if verdict is None else verdict.causes,
+        changes=[] if verdict is None else verdict.changes,
         fits_on=[book.name for book in fitting[:_FIRST]],
         scheduler_says=says,
     )
@@ -72,10 +98,17 @@ def waiting_pod(
 
 def _verdict(pod: PlacedPod, *, demand: Demand, books: Sequence[NodeBook]) -> _Verdict:
     asked = [book for book in books if offers(book, demand=demand)] if demand.amounts or demand.parts else []
-    answers = [(book, refusals(book, demand=demand, constraints=pod.spec.constraints)) for book in asked]
+    found = [(book, refusals(book, demand=demand, constraints=pod.spec.constraints)) for book in asked]
+    answers = _Answers(
+        fitting=[book for book, refusing in found if not refusing],
+        refusing=[(book, refusing) for book, refusing in found if refusing],
+    )
+    has_none = bool(answers.refusing) and not answers.fitting
     return _Verdict(
-        fitting=[book for book, found in answers if not found],
-        refusing=[(book, found) for book, found in answers if found],
+        fitting=answers.fitting,
+        short=_without_room(demand, answers=answers) if has_none else None,
+        causes=_causes(answers),
+        changes=_changes(answers),
     )
 
 
@@ -89,9 +122,9 @@ def _why(pod: PlacedPod, *, demand: Demand, verdict: _Verdict | None, says: str)
         return "Unknown", f"Needs {demand.words}; without the right to list nodes, nothing more is known"
     if verdict.fitting:
         return _with_room(pod, verdict=verdict, says=says)
-    if not verdict.refusing:
+    if verdict.short is None:
         return "NoNodes", f"Needs {demand.words}, and no node of the cluster has such devices"
-    return _without_room(demand, verdict=verdict)
+    return verdict.short
 
 
 def _with_room(pod: PlacedPod, *, verdict: _Verdict, says: str) -> tuple[WaitReason, str]:
@@ -112,17 +145,17 @@ def _others_rules(pod: PlacedPod) -> str:
     return f"what keeps it waiting is beyond these, such as {', '.join(rules[:-1])} or {rules[-1]}"
 
 
-def _without_room(demand: Demand, *, verdict: _Verdict) -> tuple[WaitReason, str]:
+def _without_room(demand: Demand, *, answers: _Answers) -> tuple[WaitReason, str]:
     needs = f"Needs {demand.words}"
-    short = [book for book in verdict.only("Devices", "Host") if book not in verdict.only("Host")]
+    short = answers.only("Devices", "Host", at_least="Devices")
     if short:
         return _short(demand, short=short)
-    if tight := verdict.only("Host"):
+    if tight := answers.only("Host"):
         return "Host", f"{needs}: {_named(tight)} {_has(tight)} the devices free, but too little CPU, memory or pods"
-    if closed := verdict.only("Closed", "Devices", "Host"):
+    if closed := answers.only("Closed", "Devices", "Host"):
         take = "takes" if len(closed) == 1 else "take"
         return "NodesClosed", f"{needs}; {_named(closed)}, where it may run, {take} no pods now"
-    if all(any(each.kind == "TooLarge" for each in found) for _, found in verdict.refusing):
+    if all(any(each.kind == "TooLarge" for each in found) for _, found in answers.refusing):
         return "TooLarge", f"{needs}, more than any node with such devices has"
     return "NotAllowed", f"{needs}; no node with such devices that is large enough admits it"
 
@@ -147,11 +180,11 @@ def _free(book: NodeBook, *, resource: str) -> int:
     return max(0, book.amounts[resource].free)
 
 
-def _causes(verdict: _Verdict) -> list[WaitCause]:
+def _causes(answers: _Answers) -> list[WaitCause]:
     """The refusals by cause, the most frequent first: one for each node."""
     causes: Counter[tuple[str, str]] = Counter()
     where: dict[tuple[str, str], list[str]] = {}
-    for book, found in verdict.refusing:
+    for book, found in answers.refusing:
         first = min(found, key=lambda each: _RANKS.index(each.kind))
         key = (first.reason, first.text)
         causes[key] += 1
@@ -163,9 +196,9 @@ def _causes(verdict: _Verdict) -> list[WaitCause]:
     ]
 
 
-def _changes(verdict: _Verdict) -> list[str]:
+def _changes(answers: _Answers) -> list[str]:
     """What alone would give the pod a node, for each reason on the node that lacks the least."""
-    alone = [found[0] for _, found in verdict.refusing if len(found) == 1 and found[0].change]
+    alone = [found[0] for _, found in answers.refusing if len(found) == 1 and found[0].change]
     least: dict[str, Refusal] = {}
     for each in alone:
         if each.reason not in least or each.lacks < least[each.reason].lacks:

@@ -8,6 +8,9 @@ import pytest
 
 from dovetail.api.builtin import Node
 from dovetail.cluster.observed import PlacedPod
+from dovetail.query.explain.observe.books import books_of
+from dovetail.query.explain.observe.demands import Demand, demand_of
+from dovetail.query.explain.observe.waiting import Judge
 from tests.core.query.explain.observe.builders import GPU, look, make_node, make_pod, why
 
 DEDICATED = {"key": "dedicated", "value": "serving", "effect": "NoSchedule"}
@@ -220,3 +223,11 @@ def test_without_the_pods_of_all_namespaces_no_room_is_claimed() -> None:
     assert (found.reason, found.fits_on) == ("Unknown", [])
     assert found.message == "Needs nvidia.com/gpu: 1; what is free on n1 is not known"
     assert why(make_pod(gpus=9), nodes=[make_node("n1")], everywhere=False).reason == "TooLarge"
+
+
+def test_equal_pods_are_asked_about_once() -> None:
+    judge = Judge(books_of([make_node("n1")], pods=[]))
+    one, same, other = make_pod("a", gpus=9), make_pod("b", gpus=9), make_pod("c", gpus=9, nodeSelector={"pool": "a"})
+    first, second, third = (judge.verdict(pod, demand=demand_of(pod) or Demand(words="")) for pod in (one, same, other))
+    assert first is second
+    assert first is not third
