@@ -28,6 +28,11 @@ enabled = false
 include-path-regex = "/api/v3/jobs/.*/(events|explain|logs|position)$"
 parameters = { "path.namespace" = "red", "path.name" = "train" }
 
+# No operator runs here, so no queue would ever answer.
+[[operations]]
+include-operation-id = "v3_create_job"
+parameters = { "query.answerSeconds" = 0 }
+
 [[operations]]
 include-operation-id = "v3_stream"
 enabled = false
