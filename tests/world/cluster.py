@@ -18,7 +18,7 @@ from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.jobs.plan import nodes_by_worker, worker_of_plan
 from dovetail.pods.allocation import annotations_of
 from dovetail.pods.tenancy import Tenancy, job_of
-from dovetail_extender.decide.demand import Asks, allocation_of
+from dovetail_extender.decide.filter_score import Asks, allocation_of
 from tests.world.api import ApiServer, Values, as_typed
 
 _KINDS: Final = {"GPUJob": "gpujobs", "Job": "jobs"}

@@ -21,8 +21,7 @@ from dovetail.jobs.guests.replicas import patch_of_replicated, replicated_of
 from dovetail.kube.client import Client
 from dovetail.pods.allocation import annotations_of
 from dovetail_extender.cluster.event_handlers import EventHandlers
-from dovetail_extender.decide.demand import allocation_of
-from dovetail_extender.decide.filter_score import Decisions, Rules
+from dovetail_extender.decide.filter_score import Decisions, Rules, allocation_of
 from dovetail_extender.decide.unschedulable import Waiting
 from dovetail_extender.holds.planned_workers import PlannedJob
 from dovetail_extender.protocol import ScheduledPod

@@ -29,7 +29,7 @@ from dovetail.formats import quantities
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.gpu.request import WHOLE_MILLI, RequestError, parse
 from dovetail.pods.allocation import Allocation, AllocationError, allocation_in
-from dovetail.pods.effective_request import host_room_mib
+from dovetail.pods.containers import host_room_mib
 
 # By default, what lasts a minute is no delay of programs that write within seconds, on a busy machine too.
 OLDER_THAN_SECONDS: Final = 60.0

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.fragmentation.capacity import CPU, MEMORY, Columns, Floats, Ints
-from dovetail.fragmentation.device_sums import DeviceSums
+from dovetail.fragmentation.gradient import DeviceSums
 from dovetail.fragmentation.placement_delta import Taking
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.workload_mix import Mix

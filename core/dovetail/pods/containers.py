@@ -1,4 +1,4 @@
-"""The requests of a pod's containers.
+"""The requests of a pod's containers, and what they take together of a node.
 
 Annotations carry them: `dovetail.dev/gpu` for the pod's only container, or the one that
 `kubectl.kubernetes.io/default-container` names; `dovetail.dev/gpu.<name>` for the container or sidecar of that name.
@@ -7,18 +7,25 @@ own devices, with one exception: an init container ends before the others start,
 container with the same request.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, get_args
 
 from dovetail import names
 from dovetail.api.builtin import Container, Pod, PodSpec
 from dovetail.api.gpujob import Mode
-from dovetail.formats.quantities import Quantity, whole
+from dovetail.formats.quantities import Quantity, QuantityError, mebibytes, milli, whole
+from dovetail.gpu.memory import HOST_MARGIN_MIB
 from dovetail.gpu.request import MAX_COUNT, MAX_MEMORY_MIB, WHOLE_MILLI, GPURequest, RequestError, parse
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 _NAMED: Final = f"{names.REQUEST}."
+
+
+
+
+
+
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,3 +252,43 @@ def _no_share(asked: Mapping[str, int]) -> GPURequest:
         problem=f"{names.GPU_MEMORY_MIB} needs {names.GPU_MILLI} or {names.GPU_TURN} too",
         example="500",
     )
+
+
+def host_room_mib(spec: PodSpec, *, container: int) -> int:
+    """The device memory in MiB that fits a container's memory request.
+
+    0 if there is no such container.
+
+    Its limit is at least its request. Only the node can see what the program itself uses of it.
+    """
+    containers = every_container(spec)
+    if not 0 <= container < len(containers):
+        return 0
+    asked = mebibytes(requested(containers[container], resource="memory"), rounding="down")
+    return max(0, asked - HOST_MARGIN_MIB)
+
+
+def peak(spec: PodSpec, *, resource: str, read: Callable[[Quantity], int]) -> int:
+    """The most of a resource that the pod's containers request at one time.
+
+    Init containers run one by one, sidecars stay. Raises `QuantityError` for an invalid or negative amount, which would
+    lower the sum of the others.
+    """
+    sidecars = most = 0
+    for container in spec.init_containers:
+        amount = _asked(container, resource=resource, read=read)
+        if container.restart_policy == "Always":
+            sidecars += amount
+            most = max(most, sidecars)
+        else:
+            most = max(most, sidecars + amount)
+    return max(most, sidecars + sum(_asked(container, resource=resource, read=read) for container in spec.containers))
+
+
+def _asked(container: Container, *, resource: str, read: Callable[[Quantity], int]) -> int:
+    amount = requested(container, resource=resource)
+    value = read(amount)
+    # In thousandths: as whole MiB, a few bytes below zero would round to zero.
+    if str(amount).startswith("-") and milli(amount) < 0:
+        raise QuantityError(amount)
+    return value

@@ -17,7 +17,16 @@ from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS, fraction_of
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, on_device, parse
 from dovetail.jobs.size_limits import refusal_of_depth
 from dovetail.pods.anti_affinity import is_apart
-from dovetail.pods.containers import Parts, every_container, managed_amounts, mode_of, parts_of, requests_dovetail
+from dovetail.pods.containers import (
+    Parts,
+    every_container,
+    host_room_mib,
+    managed_amounts,
+    mode_of,
+    parts_of,
+    peak,
+    requests_dovetail,
+)
 from dovetail.pods.device_plugin import (
     instance_request,
     mig_devices,
@@ -25,7 +34,6 @@ from dovetail.pods.device_plugin import (
     vendor_devices,
     vendor_request,
 )
-from dovetail.pods.effective_request import host_room_mib, peak
 from dovetail.pods.errors import quantity_error, template_error
 from dovetail.pods.node_affinity import tolerating
 from dovetail.pods.options.annotations import guard_in, priority_in, ranked_job, ranked_pod, workload_in

@@ -12,8 +12,7 @@ from dovetail.gpu import mig
 from dovetail.gpu.device_plugins import Vendors, is_mig, is_nvidias
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, parse
 from dovetail.pods.alternatives import asks_by_kind
-from dovetail.pods.containers import Parts, cuda_numbers, every_container, managed_amounts, mode_of
-from dovetail.pods.effective_request import peak
+from dovetail.pods.containers import Parts, cuda_numbers, every_container, managed_amounts, mode_of, peak
 from dovetail.pods.errors import quantity_error
 
 # Beyond every machine; the columns of the ledger could not hold more.

@@ -28,8 +28,7 @@ from dovetail.pods.delivery import annotations_for_plugin, refuse_long_names
 from dovetail.pods.demand import host_request
 from dovetail.pods.tenancy import Tenancy
 from dovetail_extender.bind.unsettled import BindAuthority, DevicesOfCluster, JobsOfCluster, PodsOfCluster, Settling
-from dovetail_extender.decide.demand import allocation_of
-from dovetail_extender.decide.filter_score import Decisions
+from dovetail_extender.decide.filter_score import Decisions, allocation_of
 from dovetail_extender.protocol import BindingArgs
 
 log = get_logger(__name__)

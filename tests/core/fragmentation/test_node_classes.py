@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.fragmentation.node_classes import Kinds
+from dovetail.fragmentation.capacity import Kinds
 
 STATES = st.tuples(st.integers(0, 2), st.integers(0, 2))
 

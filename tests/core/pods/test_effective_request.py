@@ -8,8 +8,8 @@ import pytest
 from dovetail import names
 from dovetail.api.builtin import Pod, PodSpec
 from dovetail.engine.model.ranking import DEFAULT_RANKING
+from dovetail.pods.containers import host_room_mib
 from dovetail.pods.demand import ask_of_job, ask_of_pod
-from dovetail.pods.effective_request import host_room_mib
 from tests.core.builders import make_job
 
 TURN = {names.GPU_TURN: "1", names.GPU_MEMORY_MIB: "1024"}

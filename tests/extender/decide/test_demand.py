@@ -14,7 +14,7 @@ from dovetail.api.builtin import Pod
 from dovetail.engine.model.ranking import Ranking, Rankings
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.gpu.request import RequestError
-from dovetail_extender.decide.demand import REMEMBERED, Asks
+from dovetail_extender.decide.filter_score import REMEMBERED, Asks
 from tests.spec_values import CARRIED
 
 

@@ -19,8 +19,7 @@ from dovetail.engine.score.mix_record import MixRecord
 from dovetail.pods.allocation import annotations_of
 from dovetail.pods.tenancy import Tenancy
 from dovetail.query.explain import explanation, subjects
-from dovetail_extender.decide.demand import allocation_of
-from dovetail_extender.decide.filter_score import NEAR, Decisions, Rules
+from dovetail_extender.decide.filter_score import NEAR, Decisions, Rules, allocation_of
 from dovetail_extender.protocol import ScheduledPod
 from tests.cli.builders import NOW, make_gpunode
 from tests.core.explain.builders import make_node

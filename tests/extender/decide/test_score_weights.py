@@ -12,8 +12,8 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.ranking import TERMS, Range, Ranking, Rankings
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.gpu.request import RequestError
-from dovetail.pods.options.score_weights import text_of
-from dovetail_extender.decide.demand import Asks
+from dovetail.pods.options.annotations import text_of_weights
+from dovetail_extender.decide.filter_score import Asks
 from dovetail_operator.state.state import build_state
 from tests.extender.decide.test_demand import make_pod
 from tests.extender.decide.test_explained import Cluster, arrivals, foretold_as_chosen
@@ -35,7 +35,7 @@ def test_what_is_foretold_under_weights_of_namespace_and_pod_is_what_the_extende
     bounds = {term: {"default": weight} for term, weight in of_namespace.items()}
     configured = Settings.model_validate({"policy": policy, "namespace_score_weights": {"default": bounds}})
     # Every second pod chooses its own weights; the others have their namespace's.
-    said = [{names.SCORE_WEIGHTS: text_of(each)} if number % 2 else {} for number, each in enumerate(of_pods)]
+    said = [{names.SCORE_WEIGHTS: text_of_weights(each)} if number % 2 else {} for number, each in enumerate(of_pods)]
     foretold_as_chosen(Cluster(configured), asked, said=said)
 
 

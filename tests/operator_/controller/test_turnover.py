@@ -4,7 +4,7 @@ from typing import Any
 
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob
-from dovetail.engine.ledger.change_log import LOG_LENGTH
+from dovetail.engine.ledger.node_table import LOG_LENGTH
 from dovetail.kube.client import Client
 from dovetail.names import LABEL_JOB
 from dovetail_operator.queue.cycle import decide, survey

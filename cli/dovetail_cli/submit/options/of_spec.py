@@ -67,10 +67,10 @@ def _policy(text: str) -> str:
 
 def _score_weights(text: str) -> object:
     from dovetail.gpu.request import RequestError
-    from dovetail.pods.options import score_weights
+    from dovetail.pods.options import annotations
 
     try:
-        return score_weights.spec_of(score_weights.parse(text, field="--score-weights"))
+        return annotations.spec_of_weights(annotations.parse_weights(text, field="--score-weights"))
     except RequestError as error:
         raise UsageError(str(error)) from error
 

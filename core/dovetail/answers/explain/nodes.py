@@ -9,8 +9,8 @@ from dovetail.answers.explain.remedies import changes
 from dovetail.answers.questions import ExplainedNode
 from dovetail.api.devices import DeviceShare
 from dovetail.api.reasons import capacity as says
+from dovetail.engine.filter.device_choice import FreeDevices
 from dovetail.engine.filter.fit import Judgement
-from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.refusals import UNRESOLVABLE

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dovetail.engine.filter.free_devices import FreeDevices
+from dovetail.engine.filter.device_choice import FreeDevices
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.ledger.partitions import profiles
 from dovetail.engine.model.claims import Ask

@@ -6,7 +6,7 @@ compares both on everything that `covers` accepts.
 
 from collections.abc import Callable, Collection
 
-from dovetail.engine.filter.free_devices import FreeDevices, needed_mib
+from dovetail.engine.filter.device_choice import FreeDevices, needed_mib
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE

@@ -14,7 +14,6 @@ from dovetail.engine.filter.device_choice import choose_for_several
 from dovetail.engine.filter.empty_capacity import workers_on_empty
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.gang import domain_loss
-from dovetail.engine.gang.one_by_one import best_claim
 from dovetail.engine.gang.rank_order import by_place
 from dovetail.engine.gang.seats import seats
 from dovetail.engine.gang.shortage import Shortage
@@ -25,7 +24,7 @@ from dovetail.engine.ledger.node_labels import NO_DOMAIN
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.columns import Bools, Floats, Ints
 from dovetail.engine.model.topology import HOSTNAME, Spread, Topology
-from dovetail.engine.score.fit_cache import FitCache
+from dovetail.engine.score.fit_cache import FitCache, best_claim
 
 # Seats are an upper bound for shares, so that a domain may turn out to have fewer: so many domains are tried.
 _TRIES: Final = 8

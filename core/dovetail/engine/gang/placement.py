@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 from dovetail.engine.filter.fit import Fit, Judgement
 from dovetail.engine.gang.in_domains import GangByTopology
-from dovetail.engine.gang.one_by_one import best_claim
 from dovetail.engine.gang.rank_order import by_place
 from dovetail.engine.gang.shortage import Shortage, shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
-from dovetail.engine.score.fit_cache import FitCache
+from dovetail.engine.score.fit_cache import FitCache, best_claim
 
 
 def place(

@@ -6,12 +6,11 @@ import numpy as np
 
 from dovetail.engine.filter.empty_capacity import workers_on_empty
 from dovetail.engine.filter.fit import Judgement
-from dovetail.engine.gang.one_by_one import best_claim
 from dovetail.engine.gang.spread_counts import SpreadCounts
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.topology import HOSTNAME, Spread, Topology
-from dovetail.engine.score.fit_cache import FitCache
+from dovetail.engine.score.fit_cache import FitCache, best_claim
 
 
 def replace_lost(

@@ -15,12 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.api.gpunode import Cause
-from dovetail.engine.ledger.change_log import LOG_LENGTH, ChangeLog
-from dovetail.engine.ledger.claim_table import ClaimTable, Entry
 from dovetail.engine.ledger.node_labels import Domains
-from dovetail.engine.ledger.node_table import NodeTable
+from dovetail.engine.ledger.node_table import LOG_LENGTH, ChangeLog, NodeTable
 from dovetail.engine.ledger.partitions import Partitions, is_gpu, of_profile, seen_by
-from dovetail.engine.ledger.promises import promises
+from dovetail.engine.ledger.promises import ClaimTable, Entry, promises
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.columns import Columns, Floats, Ints, Table
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts, Totals

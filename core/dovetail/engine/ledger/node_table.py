@@ -3,15 +3,15 @@
 A node keeps its row for ever, so that claims outlive its report.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import repeat
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.ledger.node_labels import NodeLabels
-from dovetail.engine.ledger.unnamed_devices import stand_ins, withdrawn
-from dovetail.engine.ledger.utilization import SmoothedUtilization
 from dovetail.engine.model.columns import OF_DEVICES, Bools, Ints, Table
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.engine.model.settings import Limits
@@ -19,6 +19,142 @@ from dovetail.gpu.models import Model, model_of
 
 _FIRST_ROWS = 64
 _FIRST_DEVICES = 8
+
+
+Floats = npt.NDArray[np.float64]
+
+# The visible value moves in steps: finer steps would invalidate the cached judgements of a node for no gain.
+UTILIZATION_STEP: Final = 0.05
+_CLOSE: Final = 0.01
+
+
+# Changes that the log remembers. A reader that is further behind reads all rows.
+LOG_LENGTH: Final = 32_768
+# The position of a reader that has read nothing yet.
+NOTHING_READ: Final = -1
+
+
+class ChangeLog:
+    """A log of row numbers. A position is the number of changes at some time."""
+
+    def __init__(self, *, length: int = LOG_LENGTH) -> None:
+        self._length = length
+        self._touched = array("q")
+        self._changed_at: dict[int, int] = {}
+        self._forgotten = 0
+
+    @property
+    def position(self) -> int:
+        """The number of changes so far."""
+        return self._forgotten + len(self._touched)
+
+    def touch(self, row: int) -> None:
+        """Record a change of a row."""
+        self._touched.append(row)
+        self._changed_at[row] = self.position
+        if len(self._touched) > self._length:
+            self._forgotten += len(self._touched)
+            del self._touched[:]
+
+    def changed_at(self, row: int) -> int:
+        """The position right after the row's last change; 0 for a row without changes."""
+        return self._changed_at.get(row, 0)
+
+    def since(self, position: int) -> Collection[int] | None:
+        """The rows that changed after `position`; None if the log does not reach back so far."""
+        if position < self._forgotten:
+            return None
+        return set(self._touched[position - self._forgotten :])
+
+
+def stand_ins(*, present: Bools, good: Bools, taken: Bools, count: int) -> Ints:
+    """The numbers of up to `count` slots that are not `taken`, [n], good ones first: kubelet offers no others.
+
+    Kubelet picks the devices, and until the node's report names them only the number of free ones matters: any slots
+    stand in for them, so that whatever counts slots stays correct.
+
+    `present`, `good` and `taken` are masks of the slots, [d].
+    """
+    free = np.flatnonzero(present & ~taken)
+    return np.concatenate([free[good[free]], free[~good[free]]])[:count]
+
+
+def withdrawn(*, good: Bools, taken: Bools, offered: int, promised: int) -> Ints:
+    """The numbers of free good slots beyond what kubelet still offers, [n]. `good` and `taken` are masks, [d].
+
+    Kubelet knows of a fault that the report does not show.
+    kube-scheduler counts in the same way: what the node offers minus everything that is promised there.
+    """
+    free = np.flatnonzero(good & ~taken)
+    return free[max(0, offered - promised) :]
+
+
+class SmoothedUtilization:
+    """Utilization of devices by row and slot, 0 to 1: a short spike changes little, a lasting load does.
+
+    Agents publish on a change, so a report holds until the next one. Between two reports the smoothed value approaches
+    the last one: `s(t) = u + (s - u) * exp(-t / T)`, where `seconds` is T: after it, 63 % of a change are visible. A
+    new report has no weight at the moment of its arrival. Times are seconds of one monotonic clock.
+    """
+
+    def __init__(self, *, seconds: float) -> None:
+        self.seconds = seconds
+        self.now: Floats = np.zeros((0, 0))
+        self.shown: Floats = np.zeros((0, 0))
+        self._smooth: Floats = np.zeros((0, 0))
+        self._at: Floats = np.zeros(0)
+
+    def grow(self, *, rows: int, devices: int) -> None:
+        """Extend the arrays and keep their content."""
+        height, width = self.now.shape
+        more = ((0, rows - height), (0, devices - width))
+        self.now, self.shown, self._smooth = (np.pad(each, more) for each in (self.now, self.shown, self._smooth))
+        self._at = np.pad(self._at, (0, rows - height))
+
+    def report(
+        self, row: int, *, values: Sequence[float], at: float | None, restart: bool, tenants: npt.NDArray[np.int64]
+    ) -> None:
+        """Apply the report of a row. With `restart`, or without a time, it counts in full at once.
+
+        So does a lower load of a device without `tenants`, [d]: what pods that have left used says nothing.
+        """
+        reported = np.zeros(self.now.shape[1])
+        reported[: len(values)] = values
+        self._smooth[row] = reported if restart or at is None else self._smoothed(row, at=at)
+        self._smooth[row] = np.where(tenants > 0, self._smooth[row], np.minimum(self._smooth[row], reported))
+        self._at[row] = 0.0 if at is None else at
+        self.now[row] = reported
+        self.shown[row] = self._smooth[row]
+
+    def settle(self, at: float) -> list[int]:
+        """Move the visible values to the time `at`; the rows where they changed."""
+        rows = np.flatnonzero((self.now != self.shown).any(axis=1))
+        smooth = self._smoothed(rows, at=at)
+        smooth = np.where(np.abs(smooth - self.now[rows]) < _CLOSE, self.now[rows], smooth)
+        arrived = smooth == self.now[rows]
+        moved = (np.abs(smooth - self.shown[rows]) >= UTILIZATION_STEP) | (arrived & (smooth != self.shown[rows]))
+        self.shown[rows] = np.where(moved, smooth, self.shown[rows])
+        changed: list[int] = rows[moved.any(axis=1)].tolist()
+        return changed
+
+    def counted(self, row: int, *, tenants: npt.NDArray[np.int64]) -> Floats:
+        """The visible utilization of each device of a row, [d], which has this number of `tenants`, [d].
+
+        It is at most the last report of a device that its tenants have left since.
+        """
+        return np.where(tenants > 0, self.shown[row], np.minimum(self.shown[row], self.now[row]))
+
+    def copy(self) -> "SmoothedUtilization":
+        """An independent copy."""
+        other = SmoothedUtilization(seconds=self.seconds)
+        other.now, other.shown, other._smooth = self.now.copy(), self.shown.copy(), self._smooth.copy()
+        other._at = self._at.copy()
+        return other
+
+    def _smoothed(self, rows: int | npt.NDArray[np.intp], *, at: float) -> Floats:
+        elapsed = np.maximum(0.0, at - self._at[rows])
+        weight = np.exp(-elapsed / self.seconds)[..., np.newaxis]
+        return np.asarray(self.now[rows] + (self._smooth[rows] - self.now[rows]) * weight, dtype=np.float64)
 
 
 class NodeTable:

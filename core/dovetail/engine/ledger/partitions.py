@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from dovetail.engine.ledger.change_log import NOTHING_READ
+from dovetail.engine.ledger.node_table import NOTHING_READ
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.gpu import mig
 from dovetail.gpu.models import Model, model_of

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from dovetail.engine.ledger.change_log import NOTHING_READ
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.ledger.node_table import NOTHING_READ
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE
 from dovetail.engine.model.inventory import FOREIGN_LIMIT
 from dovetail.engine.model.node_row import NodeRow

@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.filter import single_node
+from dovetail.engine.filter.device_choice import FreeDevices
 from dovetail.engine.filter.fit import Fit, Judgement, check
-from dovetail.engine.filter.free_devices import FreeDevices
-from dovetail.engine.ledger.change_log import NOTHING_READ
+from dovetail.engine.filter.single_node import SingleNode
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask
+from dovetail.engine.ledger.node_table import NOTHING_READ
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.columns import Bools, Floats, Ints
 from dovetail.engine.model.refusals import Refusal
-from dovetail.engine.score.card_sizes import card_gb, card_gb_of_node, wants_large_cards
 from dovetail.engine.score.fragmentation_term import FragmentationTerm
 from dovetail.engine.score.ledger_prices import term_of
 from dovetail.engine.score.score import Terms, combine, terms, terms_of_node
@@ -41,6 +41,28 @@ _TERMS: Final = ("utilization", "memory", "cpu", "stake")
 # In place of a cause: the node fits; or it does not, and the cause has not been computed.
 _FITS: Final = -1
 _NOT_ASKED: Final = -2
+
+
+def wants_large_cards(ask: Ask) -> bool:
+    """Whether the request is large: several whole devices for one worker."""
+    return ask.gpu is not None and ask.gpu.whole and ask.gpu.count > 1
+
+
+def card_gb(judged: Judgement) -> Ints:
+    """The nominal size in GB of the largest device of each node, [n]; 0 for a node without devices."""
+    columns = judged.columns
+    codes = np.where(columns.present, columns.model, -1)
+    # The last entry is that of the code -1.
+    sizes = np.zeros(int(codes.max(initial=-1)) + 2, dtype=np.int64)
+    for code in np.unique(codes[codes >= 0]).tolist():
+        sizes[code] = judged.ledger.nominal_gb(code)
+    return np.asarray(sizes[codes].max(axis=1, initial=0), dtype=np.int64)
+
+
+def card_gb_of_node(judged: SingleNode) -> int:
+    """The same number for one node."""
+    models = {model for model, present in zip(judged.node.model, judged.node.present, strict=True) if present}
+    return max((judged.ledger.nominal_gb(code) for code in models), default=0)
 
 
 class _Shape:
@@ -287,3 +309,13 @@ def _select(parts: Terms, *, rows: Rows) -> Terms:
         stake=parts.stake[rows],
         fragmentation=parts.fragmentation[rows],
     )
+
+
+def best_claim(ledger: Ledger, *, ask: Ask, nodes: Sequence[str], key: str, fit_cache: FitCache) -> Claim | None:
+    """The claim `key` of one worker on the best of `nodes`; None where it fits on none."""
+    assert ledger.claim(key) is None, "a plan's keys are its own"
+    for node in fit_cache.best(ask, nodes=nodes, key=key, limit=1):
+        found = fit_cache.check(ask, node=node, key=key)
+        assert isinstance(found, Fit), "a node that fits has devices"
+        return found.claim
+    return None

@@ -11,9 +11,8 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.engine.filter.device_choice import best_fit_values
+from dovetail.engine.filter.device_choice import FreeDevices, best_fit_values
 from dovetail.engine.filter.fit import Judgement
-from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.filter.single_node import SingleNode
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats, Ints

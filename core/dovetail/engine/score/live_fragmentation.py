@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from dovetail.engine.filter.device_choice import FreeDevices
 from dovetail.engine.filter.fit import Judgement
-from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats
@@ -19,7 +19,6 @@ from dovetail.engine.score.fragmentation_term import CachedTerm
 from dovetail.engine.score.mix_record import MOST_OF_PROFILE, MOST_SHAPES, MixRecord, weighed
 from dovetail.engine.score.priced_rows import shape_of
 from dovetail.engine.score.priced_term import PricedTerm, Pricing
-from dovetail.engine.score.recent_keys import RecentKeys
 from dovetail.fragmentation import cutting_stock
 from dovetail.fragmentation.appraisal import Appraisal
 from dovetail.fragmentation.arrivals import LearnedMix, LearningSettings
@@ -34,6 +33,32 @@ _REMEMBERED: Final = 1 << 14
 LIVE_HORIZON: Final = 2.0
 # Instances of a profile are priced from this number of requests on; before it, best fit is better than a mix of few.
 FIRST_OF_PROFILE: Final = 128
+
+
+class RecentKeys:
+    """The latest `count` keys, and up to as many before them, by their hashes of 64 bits: 70 bytes for each.
+
+    Two keys of one hash count as one, which happens among 32,768 keys in one of 30 billion cases.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._newer: set[int] = set()
+        self._older: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._newer | self._older)
+
+    def add(self, key: str) -> bool:
+        """Remember a key as the latest; whether it was not remembered yet."""
+        hashed = hash(key)
+        if hashed in self._newer:
+            return False
+        is_new = hashed not in self._older
+        self._newer.add(hashed)
+        if len(self._newer) >= self._count:
+            self._newer, self._older = set(), self._newer
+        return is_new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

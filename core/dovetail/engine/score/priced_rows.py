@@ -10,9 +10,9 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.engine.filter.device_choice import FreeDevices
 from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.filter.fit import Judgement
-from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.filter.single_node import SingleNode
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Bools, Floats, Ints

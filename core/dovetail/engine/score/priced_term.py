@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from dovetail.engine.filter.device_choice import FreeDevices
 from dovetail.engine.filter.fit import Judgement
-from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats

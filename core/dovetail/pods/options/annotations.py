@@ -3,6 +3,7 @@
 The operator writes these annotations for the pods of a GPUJob; a plain pod has its owner's.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final, TypeVar, get_args
 
@@ -10,14 +11,14 @@ from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import POLICIES_BY_LETTERS, GPUJob, GPUJobSpec, Policy, Workload
 from dovetail.api.gpujob.fields import fields_of
+from dovetail.api.gpujob.spec import ScoreWeights
 from dovetail.engine.model.claims import Ask
-from dovetail.engine.model.ranking import Ranking
+from dovetail.engine.model.ranking import MAX_WEIGHT, TERMS, Ranking
 from dovetail.engine.model.settings import Weights
 from dovetail.formats.quantities import read_whole
 from dovetail.gpu.memory_strategy import fraction_of, text_of
 from dovetail.gpu.request import RequestError
 from dovetail.pods.allocation import MAX_PRIORITY
-from dovetail.pods.options import score_weights
 
 Word = TypeVar("Word", bound=str)
 _POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
@@ -35,7 +36,7 @@ def of_job(job: GPUJob, *, ask: Ask) -> dict[str, str | None]:
     return {
         names.MODE: ask.mode,
         names.POLICY: ask.policy,
-        names.SCORE_WEIGHTS: score_weights.text_of(score_weights.weights_of(job)) or None,
+        names.SCORE_WEIGHTS: text_of_weights(weights_of(job)) or None,
         names.MEMORY_STRATEGY: strategy,
         names.WORKLOAD: ask.workload,
         names.PRIORITY: str(job.spec.priority) if ask.mode == "TimeShared" else None,
@@ -44,7 +45,7 @@ def of_job(job: GPUJob, *, ask: Ask) -> dict[str, str | None]:
 
 def ranked_job(job: GPUJob, *, ranking: Ranking) -> tuple[Policy, Weights]:
     """The policy and the weights of a job, by its spec and its namespace's ranking."""
-    return job.spec.policy or ranking.policy, ranking.weights_with(score_weights.weights_of(job))
+    return job.spec.policy or ranking.policy, ranking.weights_with(weights_of(job))
 
 
 def ranked_pod(pod: Pod, *, ranking: Ranking) -> tuple[Policy, Weights]:
@@ -52,20 +53,7 @@ def ranked_pod(pod: Pod, *, ranking: Ranking) -> tuple[Policy, Weights]:
     annotations = pod.metadata.annotations
     text = annotations.get(names.POLICY)
     named = POLICIES_BY_LETTERS.get((text or "").lower()) or _one_of(_POLICIES, text=text, field="policy")
-    return named or ranking.policy, ranking.weights_with(score_weights.weights_in(annotations))
-
-
-def check_job(job: GPUJob, *, ranking: Ranking) -> None:
-    """Raise `RequestError` for a job that chooses what its namespace does not allow.
-
-    A separate question from the job's request: what is allowed may change after the job has its place.
-    """
-    score_weights.check_job(job, ranking=ranking)
-
-
-def check_pod(pod: Pod, *, ranking: Ranking) -> None:
-    """As `check_job`, for a pod."""
-    score_weights.check_pod(pod, ranking=ranking)
+    return named or ranking.policy, ranking.weights_with(weights_in(annotations))
 
 
 def guard_in(annotations: Mapping[str, str]) -> float | None:
@@ -102,3 +90,77 @@ def _one_of(allowed: tuple[Word, ...], *, text: str | None, field: str) -> Word 
         if word == text:
             return word
     raise RequestError(text, field=field, problem=f"unknown {field}", example=", ".join(allowed))
+
+
+_WEIGHTS_EXAMPLE: Final = "fragmentation=0.6,cpu=0"
+WEIGHTS_FIELD: Final = "spec.scoreWeights"
+_POD_WEIGHTS: Final = f"annotation {names.SCORE_WEIGHTS}"
+# Without signs, exponents, infinity and digits of other scripts.
+_DECIMALS: Final = 6
+_WEIGHT: Final = re.compile(rf"[0-9]{{1,3}}(\.[0-9]{{1,{_DECIMALS}}})?")
+
+
+def weights_in(annotations: Mapping[str, str]) -> dict[str, float]:
+    """The weights in a pod's annotations, by term; empty without any. Raises `RequestError`."""
+    text = annotations.get(names.SCORE_WEIGHTS)
+    return {} if text is None else parse_weights(text, field=_POD_WEIGHTS)
+
+
+def weights_of(job: GPUJob) -> dict[str, float]:
+    """The weights that a job chooses, by term; empty if it chooses none."""
+    chosen = job.spec.score_weights
+    if chosen is None:
+        return {}
+    # To as many digits as the annotation of the job's pods has, so that queue and extender compare the same number.
+    return {term: round(weight, _DECIMALS) for term in TERMS if (weight := getattr(chosen, term)) is not None}
+
+
+def check_pod(pod: Pod, *, ranking: Ranking) -> None:
+    """Raise `RequestError` for a pod that chooses weights out of its namespace's bounds, or weights with policy Pack.
+
+    A separate question from the pod's request: what is allowed may change after the pod has its place.
+    """
+    policy = POLICIES_BY_LETTERS.get(pod.metadata.annotations.get(names.POLICY, "").lower())
+    _check_weights(weights_in(pod.metadata.annotations), packs=policy == "Pack", ranking=ranking, field=_POD_WEIGHTS)
+
+
+def check_job(job: GPUJob, *, ranking: Ranking) -> None:
+    """As `check_pod`, for a job."""
+    _check_weights(weights_of(job), packs=job.spec.policy == "Pack", ranking=ranking, field=WEIGHTS_FIELD)
+
+
+def parse_weights(text: str, *, field: str) -> dict[str, float]:
+    """The weights by term of a text such as `fragmentation=0.6,cpu=0`; `field` is its name in errors.
+
+    Raises `RequestError`.
+    """
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        term, _, weight = (piece.strip() for piece in part.partition("="))
+        if term not in TERMS or term in found:
+            why = f"has {term} twice" if term in found else f"the terms are {', '.join(TERMS)}"
+            raise RequestError(text, field=field, problem=why, example=_WEIGHTS_EXAMPLE)
+        if not _WEIGHT.fullmatch(weight) or float(weight) > MAX_WEIGHT:
+            problem = f"{term} must be a number from 0 to {MAX_WEIGHT:g}, with at most {_DECIMALS} decimals"
+            raise RequestError(text, field=field, problem=problem, example=_WEIGHTS_EXAMPLE)
+        found[term] = float(weight)
+    return found
+
+
+def text_of_weights(weights: Mapping[str, float]) -> str:
+    """The text of weights by term, as `parse` reads it."""
+    return ",".join(f"{term}={weight:.{_DECIMALS}f}".rstrip("0").rstrip(".") for term, weight in weights.items())
+
+
+def _check_weights(chosen: Mapping[str, float], *, packs: bool, ranking: Ranking, field: str) -> None:
+    if chosen and packs:
+        raise RequestError(
+            text_of_weights(chosen), field=field, problem="policy Pack uses the fragmentation term alone",
+            example="policy Balanced, or no weights",
+        )  # fmt: skip
+    ranking.check(chosen, field=field)
+
+
+def spec_of_weights(weights: Mapping[str, float]) -> ScoreWeights | None:
+    """Weights by term as `spec.scoreWeights`; None without any."""
+    return ScoreWeights(**weights) if weights else None

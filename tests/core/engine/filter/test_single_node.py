@@ -16,7 +16,7 @@ from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.columns import Columns
 from dovetail.engine.model.inventory import NodeFacts
 from dovetail.engine.model.node_row import NodeRow
-from dovetail.engine.score.card_sizes import card_gb, card_gb_of_node
+from dovetail.engine.score.fit_cache import card_gb, card_gb_of_node
 from dovetail.engine.score.fragmentation_term import compactness, compactness_of_node
 from dovetail.engine.score.score import terms, terms_of_node
 from tests.core.engine.builders import hold_devices, make_ask, make_device, make_ledger, node_causes

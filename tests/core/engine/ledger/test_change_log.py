@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from dovetail.engine.ledger.change_log import NOTHING_READ, ChangeLog
+from dovetail.engine.ledger.node_table import NOTHING_READ, ChangeLog
 
 
 def test_a_reader_that_is_too_far_behind_reads_all_rows() -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.ledger.utilization import STEP
+from dovetail.engine.ledger.node_table import UTILIZATION_STEP
 from tests.core.engine.builders import add_node, hold_devices, make_device
 
 T = 120.0
@@ -79,9 +79,9 @@ def test_kept_judgements_are_made_anew_only_for_steps_that_matter() -> None:
     ledger = make_loaded(0.0)
     report(ledger, 1.0, at=0.0)
     position = ledger.changes
-    ledger.settle_utilization(T * STEP / 2)
+    ledger.settle_utilization(T * UTILIZATION_STEP / 2)
     assert ledger.touched_since(position) == set()
-    ledger.settle_utilization(T * STEP * 2)
+    ledger.settle_utilization(T * UTILIZATION_STEP * 2)
     assert ledger.touched_since(position) == {0}
     ledger.settle_utilization(T * 30)
     position = ledger.changes

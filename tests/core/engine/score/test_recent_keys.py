@@ -1,4 +1,4 @@
-from dovetail.engine.score.recent_keys import RecentKeys
+from dovetail.engine.score.live_fragmentation import RecentKeys
 
 
 def test_a_key_is_new_once() -> None:

@@ -12,7 +12,15 @@ from dovetail.engine.model.ranking import DEFAULT_RANKING, TERMS, Range, Ranking
 from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Weights
 from dovetail.gpu.request import RequestError
 from dovetail.pods.demand import ask_of_job, ask_of_pod
-from dovetail.pods.options.score_weights import check_job, check_pod, parse, spec_of, text_of, weights_in, weights_of
+from dovetail.pods.options.annotations import (
+    check_job,
+    check_pod,
+    parse_weights,
+    spec_of_weights,
+    text_of_weights,
+    weights_in,
+    weights_of,
+)
 from tests.core.builders import make_job, make_pod
 
 VISION = Ranking(
@@ -62,7 +70,7 @@ def test_a_ranking_belongs_to_its_namespace() -> None:
 def test_weights_out_of_bounds_are_refused_in_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(RequestError, match=f"^annotation {names.SCORE_WEIGHTS}{sentence}"):
         check_pod(chosen_by(text), ranking=VISION)
-    job = make_job(gpu=1, scoreWeights=parse(text, field=""))
+    job = make_job(gpu=1, scoreWeights=parse_weights(text, field=""))
     with pytest.raises(RequestError, match=f"^spec.scoreWeights{sentence}"):
         check_job(job, ranking=VISION)
     # What runs on keeps a request, with weights that its namespace allows.
@@ -114,6 +122,8 @@ def test_what_is_no_weight_is_refused(text: str, sentence: str) -> None:
 @given(st.dictionaries(st.sampled_from(TERMS), st.integers(0, 100_000_000).map(lambda n: n / 1_000_000), min_size=1))
 def test_a_job_s_pods_choose_what_the_job_chooses(weights: dict[str, float]) -> None:
     job = make_job(gpu=1)
-    chosen = weights_of(type(job)(metadata=job.metadata, spec=type(job.spec)(gpu=1, score_weights=spec_of(weights))))
+    chosen = weights_of(
+        type(job)(metadata=job.metadata, spec=type(job.spec)(gpu=1, score_weights=spec_of_weights(weights)))
+    )
     assert chosen == weights
-    assert weights_in({names.SCORE_WEIGHTS: text_of(chosen)}) == chosen
+    assert weights_in({names.SCORE_WEIGHTS: text_of_weights(chosen)}) == chosen
