@@ -34,7 +34,7 @@ from queue_plane import percentiles
 from queue_workload import DAY, DEVICES, gpus_of
 
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.queue.estimates.run_times import RunTimesUsed
+from dovetail.queue.estimates.expectations import RunTimesUsed
 from dovetail.queue.model.candidates import Candidate
 from dovetail.simulator import dispatch, fleet, queue_replay
 from dovetail.simulator.fleet import Arrival

@@ -20,8 +20,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.engine.score.fit_cache import FitCache
-from dovetail.engine.score.ledger_prices import price_by
-from dovetail.engine.score.live_fragmentation import LiveFragmentation
+from dovetail.engine.score.live_fragmentation import LiveFragmentation, price_by
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.model.candidates import Candidate

@@ -31,10 +31,9 @@ from queue_workload import DEVICES, gpus_of
 
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
-from dovetail.queue.estimates.arrivals import Arrivals
 from dovetail.queue.estimates.calibration import Bounds, Foreseen, Misses
+from dovetail.queue.estimates.expectations import Arrivals, RunTimesUsed
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
-from dovetail.queue.estimates.run_times import RunTimesUsed
 from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
 from dovetail.simulator.queue_replay import Policy, Running, Scene, Submission, easy_backfill, likely, play
 

@@ -26,8 +26,7 @@ from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.engine.model.topology import DEFAULT_LEVELS, Topology
 from dovetail.engine.score.fit_cache import FitCache
-from dovetail.engine.score.ledger_prices import price_by
-from dovetail.engine.score.live_fragmentation import LiveFragmentation
+from dovetail.engine.score.live_fragmentation import LiveFragmentation, price_by
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
 GPUS = 8

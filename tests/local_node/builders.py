@@ -19,7 +19,7 @@ from dovetail_local_node.pod_object import (
     Mount,
     Volume,
 )
-from dovetail_operator.manifests.preemption_notice import with_notice
+from dovetail_operator.manifests.batch_job import with_notice
 
 # Of this run of the tests alone: a pod's processes are found, and killed, by its UID on the whole machine.
 UID = str(uuid.uuid4())

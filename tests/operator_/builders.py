@@ -18,18 +18,18 @@ from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.engine.model.settings import FragmentationPolicy
+from dovetail.jobs.batch_job import owner_reference
 from dovetail.jobs.cpu_fallback import on_cpu
 from dovetail.jobs.guests.registry import KINDS
 from dovetail.jobs.memory_use import Learning
 from dovetail.jobs.obstacle import Obstacle
-from dovetail.jobs.owner_reference import owner_reference
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.kube.client import Client
 from dovetail.names import LABEL_JOB
 from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.growing.pools import GrowingRules
-from dovetail.queue.inputs.ways import fell_back
+from dovetail.queue.inputs.candidates import fell_back
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.job.drain import DrainRules

@@ -23,13 +23,13 @@ from dovetail.queue.preemption.policy import Rules
 from dovetail_operator.controller.controller import Controller, build_controller
 from dovetail_operator.controller.informers import Informers
 from dovetail_operator.job.drain import DrainRules
-from dovetail_operator.learning.utilization import Utilization
 from dovetail_operator.metrics import make_counters
 from dovetail_operator.queue.quota_status import QuotaStatusWriter
 from dovetail_operator.queue.time_slices import TimeSlices
-from dovetail_operator.state.failing_jobs import Failing
+from dovetail_operator.state.decisions import Failing
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State, build_state
+from dovetail_operator.state.store import Utilization
 from dovetail_operator.watchers.guests.keeper import GuestKeeper
 from dovetail_operator.watchers.waiting_pods import WaitingPods
 from dovetail_operator.writes.evictions import PodEvictions

@@ -7,8 +7,7 @@ from typing import Any, Final
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.queue.cycle import decide, survey
-from dovetail_operator.state.requests import Requests
-from dovetail_operator.state.state import State
+from dovetail_operator.state.state import Requests, State
 from tests.world.api import ApiServer
 from tests.world.operator import PREEMPTION, make_empty_state
 from tests.world.tables import tables

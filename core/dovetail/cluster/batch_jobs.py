@@ -9,8 +9,7 @@ from dovetail import names
 from dovetail.api.builtin import Job, JobSpec, JobStatus, Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta
-from dovetail.jobs.batch_job import is_parent
-from dovetail.jobs.owner_reference import owner_reference
+from dovetail.jobs.batch_job import is_parent, owner_reference
 from dovetail.jobs.runs import workers_of
 from dovetail.pods.tenancy import job_of, run_of
 

@@ -1,4 +1,4 @@
-"""A GPUJob and its batch Job: ownership, state, and which of its workers have a node. Pure."""
+"""A GPUJob and its batch Job: ownership, time limit, state, and which of its workers have a node. Pure."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -6,10 +6,10 @@ from typing import Final
 
 from dovetail import names
 from dovetail.api.builtin import Condition, Job, Pod, is_terminated
-from dovetail.api.gpujob import GPUJob, is_finished
+from dovetail.api.gpujob import KIND, MAX_SECONDS, GPUJob, is_finished
+from dovetail.api.meta import ObjectMeta, OwnerReference
 from dovetail.formats.quantities import read_whole
 from dovetail.formats.timestamps import moment
-from dovetail.jobs.owner_reference import is_owned
 from dovetail.jobs.seat import seat_of
 
 # The garbage collector deletes or orphans the dependents, then removes these finalizers.
@@ -174,3 +174,71 @@ def refused_since(pods: Sequence[Pod]) -> datetime | None:
         and condition.last_transition_time is not None
     ]
     return min(times, default=None)
+
+
+def owner_reference(job: GPUJob) -> OwnerReference:
+    """The reference that deletes an object together with `job`."""
+    return OwnerReference(
+        api_version=names.API_VERSION,
+        kind=KIND,
+        name=job.metadata.name,
+        uid=job.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+def is_owned(meta: ObjectMeta, *, by: GPUJob) -> bool:
+    """Whether an object of its namespace belongs to this very GPUJob."""
+    owner = controlling_gpujob(meta)
+    return owner is not None and (owner.name, owner.uid) == (by.metadata.name, by.metadata.uid)
+
+
+def is_of_an_earlier_one(meta: ObjectMeta, *, than: GPUJob) -> bool:
+    """Whether an object belongs to an earlier GPUJob of the same name.
+
+    The garbage collector is about to delete it.
+    """
+    owner = controlling_gpujob(meta)
+    return owner is not None and owner.name == than.metadata.name and owner.uid != than.metadata.uid
+
+
+def controlling_gpujob(meta: ObjectMeta) -> OwnerReference | None:
+    """The GPUJob that controls an object, according to its owner references."""
+    owner = next((owner for owner in meta.owner_references if owner.controller), None)
+    is_one = owner is not None and owner.kind == KIND and owner.api_version.partition("/")[0] == names.GROUP
+    return owner if is_one else None
+
+
+def deadline_seconds(job: GPUJob, *, child: Job | None = None) -> int | None:
+    """The time limit, in seconds, of the batch Job `child` or of a new one.
+
+    None for a job without a limit. The limit that let a job start before others stays the most, whatever the spec says
+    by now: it may have changed between the queue's decision and its record in the status.
+    """
+    if job.spec.reservation is not None:
+        return _lease_seconds(job, child=child)
+    placement = job.status.placement
+    limits = [
+        job.spec.active_deadline_seconds,
+        _left_seconds(job),
+        None if placement is None else placement.limit_seconds,
+    ]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _left_seconds(job: GPUJob) -> int | None:
+    limit = job.spec.maximum_execution_time_seconds
+    return None if limit is None else max(1, limit - job.status.earlier_run_seconds)
+
+
+def _lease_seconds(job: GPUJob, *, child: Job | None) -> int | None:
+    """The lease counts from its last renewal, the batch Job's limit from its start."""
+    lease = job.spec.reservation
+    assert lease is not None, "asked for reservations alone"
+    start = None if child is None else child.status.start_time
+    if start is None or lease.renew_time is None:
+        return lease.duration_seconds
+    renewed = max(0.0, (moment(lease.renew_time) - moment(start)).total_seconds())
+    # The Job controller computes in nanoseconds: a renewal centuries ahead would overflow to a limit in the past.
+    return min(MAX_SECONDS, round(renewed) + lease.duration_seconds)

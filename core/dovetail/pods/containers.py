@@ -22,12 +22,6 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 _NAMED: Final = f"{names.REQUEST}."
 
 
-
-
-
-
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """A container with its own devices.

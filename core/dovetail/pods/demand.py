@@ -16,7 +16,6 @@ from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS, fraction_of
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, on_device, parse
 from dovetail.jobs.size_limits import refusal_of_depth
-from dovetail.pods.anti_affinity import is_apart
 from dovetail.pods.containers import (
     Parts,
     every_container,
@@ -38,7 +37,7 @@ from dovetail.pods.errors import quantity_error, template_error
 from dovetail.pods.node_affinity import tolerating
 from dovetail.pods.options.annotations import guard_in, priority_in, ranked_job, ranked_pod, workload_in
 from dovetail.pods.template_types import TemplateSpec
-from dovetail.pods.topology import topology_of
+from dovetail.pods.topology import is_apart, topology_of
 
 
 def estimated(ask: Ask, *, use: MemoryUse | None) -> Ask:

@@ -13,8 +13,8 @@ from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.batch_job import is_guests
 from dovetail.jobs.memory_use import Learning
-from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.demand import ask_of_job, estimated
+from dovetail.pods.device_plugin import asks_by_kind
 from dovetail.pods.options.annotations import check_job
 from dovetail.queue.estimates.expectations import Expectations
 

@@ -17,8 +17,7 @@ from dovetail.query.preemption_rules import rules_of
 from dovetail.query.queue_view import QueueView
 from dovetail.queue.inputs.leaving_pods import pods_of_batch_jobs
 from dovetail.queue.inputs.preemption_candidates import running_of, served_jobs
-from dovetail.queue.preemption.budget import rules_now
-from dovetail.queue.preemption.policy import ENDING_SECONDS, Evictor, Rules
+from dovetail.queue.preemption.policy import ENDING_SECONDS, Evictor, Rules, rules_now
 from dovetail.queue.preemption.victims import Running
 
 # Bound on the times to try, soonest first, at which a further job has run long enough to be preempted.

@@ -7,8 +7,7 @@ from itertools import chain
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
-from dovetail.engine.score.ledger_prices import price_by
-from dovetail.engine.score.live_fragmentation import LiveFragmentation
+from dovetail.engine.score.live_fragmentation import LiveFragmentation, price_by
 from dovetail.engine.score.mix_record import MixRecord
 from dovetail.engine.score.warm_start import learned_at_once, restored_at_once
 from dovetail.pods.tenancy import is_submitted_as_job

@@ -31,11 +31,10 @@ from dovetail.queue.estimates.simulation import Start
 from dovetail.queue.growing.growth import build_growth
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.at_work import at_work
-from dovetail.queue.inputs.candidates import Rules, candidate_of, eligible_nodes, timed
+from dovetail.queue.inputs.candidates import Rules, candidate_of, chosen_way, eligible_nodes, timed
 from dovetail.queue.inputs.leaving_pods import leaving_pods, pods_of_batch_jobs
 from dovetail.queue.inputs.run_ends import RunTimes, leaving_soon
 from dovetail.queue.inputs.usage import use_of, use_of_ended
-from dovetail.queue.inputs.ways import chosen_way
 from dovetail.queue.limits.limits import LimitGate
 from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.limits.quota_usage import Counted

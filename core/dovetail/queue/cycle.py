@@ -20,9 +20,8 @@ from dovetail.engine.score.fit_cache import FitCache
 from dovetail.jobs.cpu_fallback import BUSY, NEVER_SERVED, on_cpu
 from dovetail.logs import get_logger
 from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
-from dovetail.queue.backfill.attempts import Tries
 from dovetail.queue.backfill.reservation import Reservation, kept_now
-from dovetail.queue.backfill.residual import ResidualCapacity
+from dovetail.queue.backfill.residual import ResidualCapacity, Tries
 from dovetail.queue.growing.growth import Growth
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.model.gate import Gate, Open

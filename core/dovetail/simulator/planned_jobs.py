@@ -18,8 +18,7 @@ from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.engine.score.fit_cache import FitCache
-from dovetail.engine.score.ledger_prices import price_by
-from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
+from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation, price_by
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
 from dovetail.gpu.models import memory_mib
 from dovetail.gpu.request import GPURequest

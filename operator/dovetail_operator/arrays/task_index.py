@@ -14,9 +14,8 @@ from dovetail.api.reasons.start import EARLIER_TASK, TASK_NAME_TAKEN
 from dovetail.formats.quantities import read_whole
 from dovetail.jobs.array_indexes import indexes_in
 from dovetail.jobs.array_tasks import TasksError, tasks_of
-from dovetail.jobs.batch_job import is_going, is_parent
+from dovetail.jobs.batch_job import controlling_gpujob, is_going, is_of_an_earlier_one, is_parent
 from dovetail.jobs.obstacle import Obstacle
-from dovetail.jobs.owner_reference import controlling_gpujob, is_of_an_earlier_one
 
 
 class TaskIndex:

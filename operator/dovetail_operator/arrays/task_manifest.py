@@ -10,7 +10,7 @@ from dovetail import names
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import KIND, MAX_TASKS, GPUJob
 from dovetail.jobs.array_tasks import TASK_IDS, Task, filled
-from dovetail.jobs.owner_reference import owner_reference
+from dovetail.jobs.batch_job import owner_reference
 from dovetail.pods.demand import template_spec
 from dovetail_operator.arrays.task_updates import noted_fields
 

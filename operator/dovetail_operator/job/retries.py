@@ -3,23 +3,24 @@
 A batch Job is one attempt: the failure of any worker ends it and the rest of its gang. `failure_policy` tells the kinds
 of failures apart.
 
-The steps are: write the ended attempt into the status (`attempts`), which marks its batch Job as past; delete that Job;
+The steps are: write the ended attempt into the status, which marks its batch Job as past; delete that Job;
 queue the job again. The operator may stop between two steps, because each step follows from what the API server has.
 """
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from dovetail.api.builtin import Condition, Job
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import Attempt, GPUJob
 from dovetail.api.reasons.capacity import COLON
 from dovetail.api.reasons.clause import Sentence
 from dovetail.api.reasons.codes import FAILED, POD_FAILURE_POLICY
 from dovetail.api.reasons.end import DISRUPTED, JOB_CONTROLLER_SAYS, SUSPENDED_PODS
-from dovetail.jobs.batch_job import is_going
+from dovetail.formats.durations import timestamp
+from dovetail.jobs.batch_job import is_going, true_condition
 from dovetail_operator.job.failure_policy import in_place, is_disruption, rule_index_of, rules_of
 from dovetail_operator.job.missed_deadline import DEADLINE_EXCEEDED
-from dovetail_operator.job.observation import Observed
-from dovetail_operator.job.run_time import is_used_up
+from dovetail_operator.job.observation import Observed, is_used_up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,3 +68,23 @@ def _by_rule(job: GPUJob, *, failed: Condition, how: Sentence) -> Retry | None:
         why = how if how.message else JOB_CONTROLLER_SAYS(message=failed.message)
         return Retry.of(why.with_reason(POD_FAILURE_POLICY.code))
     return None
+
+
+_NODES_NOTED: Final = 16
+
+
+def ended_attempt(seen: Observed, *, child: Job, why: Retry) -> Attempt:
+    """The record of the attempt that `child` ran."""
+    failed = true_condition(child, "Failed", "FailureTarget")
+    failure_time = failed.last_transition_time if failed is not None else None
+    bound = [pod.spec.node_name for pod in seen.pods if pod.spec.node_name]
+    nodes = list(dict.fromkeys([*seen.job.status.nodes, *bound]))
+    return Attempt(
+        number=seen.job.status.attempt,
+        reason=why.reason,
+        message=why.message,
+        counted=why.counted,
+        start_time=seen.job.status.start_time or child.status.start_time,
+        end_time=failure_time or timestamp(seen.now),
+        nodes=nodes[:_NODES_NOTED],
+    )

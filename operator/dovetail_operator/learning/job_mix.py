@@ -6,8 +6,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.engine.model.topology import HOSTNAME
-from dovetail.engine.score.ledger_prices import price_by
-from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
+from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation, price_by
 
 
 class JobMix:

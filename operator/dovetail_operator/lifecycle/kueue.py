@@ -16,8 +16,7 @@ from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.engine.model.claims import Ask
 from dovetail.jobs.batch_job import has_ended, is_doomed, is_external, is_past
 from dovetail_operator.job.actions import CreateJob, DeleteJob, JoinQueue, Stage, phase_of_held
-from dovetail_operator.job.observation import Observed, bound_pods
-from dovetail_operator.job.run_time import is_used_up, with_time_used
+from dovetail_operator.job.observation import Observed, bound_pods, is_used_up, with_time_used
 from dovetail_operator.manifests import rendezvous
 from dovetail_operator.manifests.batch_job import build_job, is_of_another_template
 

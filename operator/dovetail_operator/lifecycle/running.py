@@ -10,9 +10,8 @@ from dovetail.api.builtin import Condition, Job, Pod, is_terminated
 from dovetail.api.reasons import end as ends
 from dovetail.api.reasons import start as starts
 from dovetail.api.reasons.clause import NOTHING, Sentence
-from dovetail.jobs.batch_job import is_external, is_guests, true_condition, worker_of
-from dovetail.jobs.deadlines import deadline_seconds
-from dovetail.queue.inputs.ways import fell_back
+from dovetail.jobs.batch_job import deadline_seconds, is_external, is_guests, true_condition, worker_of
+from dovetail.queue.inputs.candidates import fell_back
 from dovetail_operator.devices import bad_devices, memory_overuse
 from dovetail_operator.job import cpu_fallback
 from dovetail_operator.job.actions import Action, DeleteJob, PatchJob, Stage

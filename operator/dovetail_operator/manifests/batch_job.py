@@ -18,8 +18,7 @@ from dovetail.api.gpujob import GPUJob, MemoryUse, Placement, TemplateMetadata, 
 from dovetail.api.meta import Described
 from dovetail.engine.model.claims import Ask
 from dovetail.gpu.device_plugins import is_nvidias, may_set_visible_devices
-from dovetail.jobs.deadlines import deadline_seconds
-from dovetail.jobs.owner_reference import owner_reference
+from dovetail.jobs.batch_job import deadline_seconds, owner_reference
 from dovetail.pods.containers import Part, Parts
 from dovetail.pods.demand import resources_of, template_spec
 from dovetail.pods.device_plugin import with_cuda_numbers, with_devices
@@ -29,7 +28,6 @@ from dovetail.queue.limits.pools import in_pools
 from dovetail_operator.job import cpu_fallback, failure_policy
 from dovetail_operator.manifests import rendezvous
 from dovetail_operator.manifests.planned_template import with_plan
-from dovetail_operator.manifests.preemption_notice import with_notice
 
 Manifest = dict[str, Any]
 
@@ -185,3 +183,25 @@ def _with_job_id(spec: Manifest) -> Manifest:
     source = {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
     environment = [{"name": names.ENV_JOB_ID, "valueFrom": source}, *theirs]
     return {**spec, "containers": [{**first, "env": environment}, *others]}
+
+
+_NOTICE_FILE: Final = "preempting-at"
+
+
+def with_notice(spec: dict[str, Any]) -> dict[str, Any]:
+    """Mount /etc/dovetail/preempting-at in the first container.
+
+    The file is empty without a notice.
+
+    Returns the spec unchanged if the pod already uses the volume's name or the mount path.
+    """
+    first, *others = spec["containers"]
+    taken = {volume.get("name") for volume in spec.get("volumes") or ()}
+    places = {mount.get("mountPath") for mount in first.get("volumeMounts") or ()}
+    if names.NOTICE_VOLUME in taken or names.NOTICE_FOLDER in places:
+        return spec
+    annotation = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{names.PREEMPTING_AT}']"}
+    volume = {"name": names.NOTICE_VOLUME, "downwardAPI": {"items": [{"path": _NOTICE_FILE, "fieldRef": annotation}]}}
+    mount = {"name": names.NOTICE_VOLUME, "mountPath": names.NOTICE_FOLDER, "readOnly": True}
+    shown = {**first, "volumeMounts": [*(first.get("volumeMounts") or ()), mount]}
+    return {**spec, "containers": [shown, *others], "volumes": [*(spec.get("volumes") or ()), volume]}

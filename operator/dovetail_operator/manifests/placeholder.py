@@ -14,7 +14,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.engine.model.claims import Ask
-from dovetail.jobs.owner_reference import owner_reference
+from dovetail.jobs.batch_job import owner_reference
 from dovetail.pods.demand import resources_of
 from dovetail.pods.node_affinity import requiring
 from dovetail.queue.growing.pools import GrowingPool

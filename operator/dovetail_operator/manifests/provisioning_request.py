@@ -13,7 +13,7 @@ from dovetail.api.autoscaler import ProvisioningRequest
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import PODTEMPLATES, PROVISIONINGREQUESTS
 from dovetail.engine.model.claims import Ask
-from dovetail.jobs.owner_reference import owner_reference
+from dovetail.jobs.batch_job import owner_reference
 from dovetail.queue.growing.pools import GrowingPool
 from dovetail.queue.growing.requests import provisioning_request_name
 from dovetail_operator.manifests.placeholder import pod_template

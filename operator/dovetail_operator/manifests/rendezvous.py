@@ -11,7 +11,7 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.gpujob import Distributed, GPUJob
-from dovetail.jobs.owner_reference import owner_reference
+from dovetail.jobs.batch_job import owner_reference
 
 Manifest = dict[str, Any]
 

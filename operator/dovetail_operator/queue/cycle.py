@@ -1,7 +1,7 @@
 """A scheduling cycle over the operator's state: its inputs and its verdicts. No I/O."""
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from dovetail.api.gpujob import GPUJob, Placement, QueuePlace, Reason, is_finished
+from dovetail.api.gpujob import GPUJob, Placement, Provisioning, QueuePlace, Reason, is_finished
 from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.durations import timestamp
@@ -17,23 +17,25 @@ from dovetail.jobs.batch_job import wants_admission
 from dovetail.jobs.plan import nodes_by_worker
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
+from dovetail.queue.growing.autoscaler_answer import Answer
+from dovetail.queue.growing.growth import Growth, build_growth
+from dovetail.queue.growing.requests import provisioning_request_name
 from dovetail.queue.inputs.at_work import AtWork
-from dovetail.queue.inputs.candidates import timed
+from dovetail.queue.inputs.candidates import sized, timed
+from dovetail.queue.inputs.preemption_candidates import running_of, served_jobs
 from dovetail.queue.inputs.run_ends import leaving_soon
-from dovetail.queue.inputs.workers import sized
 from dovetail.queue.limits.quota_reservations import windows_of
+from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.scope import reach
 from dovetail.queue.model.candidates import Candidate, Leaving, claim_on_the_way
-from dovetail.queue.preemption.budget import rules_now
-from dovetail.queue.preemption.policy import Evictor, Order
-from dovetail.queue.preemption.victims import without_pause
+from dovetail.queue.preemption.policy import Evictor, Order, rules_now
+from dovetail.queue.preemption.victims import Running, without_pause
 from dovetail.queue.reshaping.messages import clause_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits, with_clause
+from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.plan import placement_of, reserved_room
 from dovetail_operator.job.plan_doubts import Doubt, doubt_about, doubt_of_refusal
 from dovetail_operator.queue.cycle_caches import CycleCaches, caches_for
-from dovetail_operator.queue.growth import growth_of
-from dovetail_operator.queue.preemption_candidates import running_jobs
 from dovetail_operator.queue.replacements import replacement_of
 from dovetail_operator.queue.verdict_updates import is_kept
 from dovetail_operator.state.state import State
@@ -348,4 +350,90 @@ def _where(state: State, *, cycle: Cycle, verdict: Waits) -> Sentence:
         NOTHING
         if job is None
         else reach(job, reason=verdict.reason, pools=state.store.quotas.pools_of(job), view=state.store.view)
+    )
+
+
+def growth_of(
+    state: State,
+    *,
+    waiting: Mapping[str, str],
+    previous: Mapping[str, Verdict],
+    counted: Sequence[Counted],
+    now: datetime,
+) -> Growth | None:
+    """The requests of a cycle; None without growing pools. `waiting` and `previous` are those of `requests_of`."""
+    if not state.growing.rules.pools:
+        return None
+    requests = requests_of(state, waiting=waiting, previous=previous)
+    return build_growth(
+        state.growing.rules,
+        view=state.store.view,
+        requests=requests,
+        answers=_answers_of(state, requests=requests, waiting=waiting),
+        gate=state.store.quotas.gate(
+            counted, children=children_of_jobs(state), capacity=state.store.quotas.capacity(state.store.view.ledger)
+        ),
+        now=now,
+    )
+
+
+def requests_of(
+    state: State, *, waiting: Mapping[str, str], previous: Mapping[str, Verdict]
+) -> dict[str, Provisioning]:
+    """The requests for waiting jobs, by UID. `waiting` has their `namespace/name` by UID, `previous` their verdicts.
+
+    A verdict is newer than the status, which follows it; after a restart there is only the status.
+    """
+    found = ((uid, _request_of(state, uid=uid, key=key, verdict=previous.get(uid))) for uid, key in waiting.items())
+    return {uid: request for uid, request in found if request is not None}
+
+
+def _request_of(state: State, *, uid: str, key: str, verdict: Verdict | None) -> Provisioning | None:
+    if isinstance(verdict, Waits):
+        return verdict.provisioning
+    job = state.store.jobs.get(key)
+    return None if job is None or job.metadata.uid != uid else job.status.provisioning
+
+
+def _answers_of(state: State, *, requests: Mapping[str, Provisioning], waiting: Mapping[str, str]) -> dict[str, Answer]:
+    """The cluster autoscaler's answers to these requests, by the job's UID."""
+    answers, found = state.growing.answers, dict[str, Answer]()
+    if not answers:
+        return found
+    for uid, request in requests.items():
+        job = state.store.jobs.get(waiting[uid])
+        if job is None:
+            continue
+        name = provisioning_request_name(request, of=job.metadata)
+        if (answer := answers.get(f"{job.metadata.namespace}/{name}")) is not None:
+            found[uid] = answer
+    return found
+
+
+def running_jobs(state: State, *, now: datetime) -> list[Running]:
+    """Jobs that run or were just preempted; none if preemption is off and no quota guarantees anything."""
+    if not state.preemption.gap and not state.store.quotas.tree().guarantees:
+        return []
+    have_run = state.store.jobs_that_ran
+    preempted = any(job.status.preemption is not None for job in have_run.values())
+    served = served_jobs(state.store.jobs.values()) if preempted else frozenset()
+    found = (running_job(state, key=key, job=job, served=served, now=now) for key, job in have_run.items())
+    return [each for each in found if each is not None]
+
+
+def running_job(
+    state: State, *, key: str, job: GPUJob, now: datetime, served: Container[str] = frozenset()
+) -> Running | None:
+    """The job with this key as one that may be ended for others; None if it does not run. See `running_of`."""
+    child, notice = state.store.child_of(job), state.decisions.notices.get(job.metadata.uid)
+    return running_of(
+        job,
+        child=child,
+        pods=state.store.pods.pods_of(child),
+        pods_of_all_runs=lambda: state.store.pods.named(key),
+        served=served,
+        quotas=state.store.quotas,
+        now=now,
+        # Statuses are written one by one. A cycle that sees only some of a gang's victims would look for others.
+        announced="" if notice is None or notice.by == DRAIN else notice.by,
     )

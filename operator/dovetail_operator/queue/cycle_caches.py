@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 from dovetail.queue.model.candidates import ClaimCache
 from dovetail.queue.preemption.negative_cache import NegativeCache
-from dovetail_operator.state.candidate_cache import Candidacies
-from dovetail_operator.state.running import Runs
+from dovetail_operator.state.candidate_cache import Candidacies, Runs
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import Counts
 

@@ -1,25 +1,57 @@
-"""Candidates of a scheduling cycle, cached while their inputs stay the same. No I/O.
+"""Candidates and running jobs of a scheduling cycle, cached while their inputs stay the same. No I/O.
 
-Each cycle needs all jobs that wait or start, and few of thousands have changed since the previous cycle.
-`dovetail.queue.inputs` computes each entry.
+Each cycle needs all of them, and few of thousands have changed since the previous cycle. `dovetail.queue.inputs`
+computes each entry.
 """
 
 import math
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
+from dovetail.jobs.batch_job import is_child, is_on_the_way
 from dovetail.jobs.cpu_fallback import cpu_after_seconds
+from dovetail.queue.inputs.at_work import AtWork, at_work
 from dovetail.queue.inputs.candidates import Rules, candidate_of, eligible_nodes, expected_now, site_of_job
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.verdicts import Admitted
-from dovetail_operator.state.generation_cache import Remembered
 from dovetail_operator.state.state import State
 
 _Sites = dict[str, list[str]]
 # Different specs whose site is kept for other jobs.
 _SPECS: Final = 1024
+
+
+T = TypeVar("T")
+
+
+class Remembered(Generic[T]):
+    """A cache whose entries live from one cycle to the next, by the job's UID.
+
+    In a cycle, `get` reads the previous cycle's entries.
+    `keep` stores an entry for the next cycle. An entry that a cycle does not keep is dropped at its end.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, T] = {}
+        self._kept: dict[str, T] = {}
+
+    def get(self, uid: str) -> T | None:
+        """The entry that the previous cycle kept for the job, or None."""
+        return self._known.get(uid)
+
+    def keep(self, uid: str, *, value: T) -> None:
+        """Store an entry for the next cycle."""
+        self._kept[uid] = value
+
+    def clear(self) -> None:
+        """Drop all entries: what they were computed from has changed."""
+        self._known, self._kept = {}, {}
+
+    def forget_others(self) -> None:
+        """End the cycle: drop every entry that it did not keep."""
+        self._known, self._kept = self._kept, {}
 
 
 class _Kept(NamedTuple):
@@ -172,3 +204,29 @@ def _made(
             cpu_fallback=state.cpu_fallback,
         ),
     )
+
+
+class Runs(Remembered[AtWork]):
+    """Running jobs by UID, from one cycle to the next.
+
+    An entry is valid as long as the job, its batch Job and its pods are the identical objects.
+    """
+
+    def running_job(self, job: GPUJob, *, key: str, state: State, running: set[str]) -> AtWork | None:
+        """The running job with this key, or None if it does not run.
+
+        Adds its batch Job's UID to `running`.
+        """
+        child = state.store.child_named(key)
+        if child is None:
+            return None
+        uid, pods = job.metadata.uid, state.store.pods.pods_of(child)
+        known = self.get(uid)
+        same = known is not None and known.job is job and known.child is child and known.pods is pods
+        if not same and not (is_child(child, job=job) and is_on_the_way(job, child=child)):
+            return None
+        running.add(child.metadata.uid)
+        if known is None or not same:
+            known = at_work(job, child=child, pods=pods, run_times=state.run_times)
+        self.keep(uid, value=known)
+        return known

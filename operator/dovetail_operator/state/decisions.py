@@ -6,13 +6,13 @@ The table is lost with the process and rebuilt from the store. Each column has o
 |---|---|
 | `verdicts` | `queue.verdict_updates`; withdrawn when the job is refused, fails or cannot start |
 | `notices` | `queue.preemption_notices`: jobs that others preempt |
-| `overtaken` | `queue.overtaken_plans`: why a started job's plan no longer holds |
+| `overtaken` | `queue.loop`: why a started job's plan no longer holds |
 | `reshapes` | `queue.reshaping`: GPUs that are to be partitioned again |
 | reshape problems | `watchers.reshaper`: why the last change of a GPU for the job failed |
-| `replacements` | `queue.overtaken_plans`: plans with other nodes for lost workers |
+| `replacements` | `queue.loop`: plans with other nodes for lost workers |
 | `numbers` | `queue.loop`: numbers that are allotted and not in a status yet |
 | `is_rush` | `queue.loop`: whether many jobs end for others or many workers start |
-| refusals | `controller`: why the API server refuses the job's objects; `queue.overtaken_plans`: pauses after plans |
+| refusals | `controller`: why the API server refuses the job's objects; `queue.loop`: pauses after plans |
 | `failures` | whatever catches an error of our own code: `queue.cycle`, `controller.reconciler`, `state.requests` |
 | `idle` | `watchers.idle`: since when a job leaves its devices idle |
 | `kueue` | `watchers.kueue`: why Kueue has not admitted a batch Job, by the batch Job's UID |
@@ -21,15 +21,19 @@ The key of every other column is the UID of the GPUJob.
 """
 
 from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob, Placement
+from dovetail.api.meta import key_of
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.start import OWN_FAULT
 from dovetail.jobs.obstacle import Obstacle
+from dovetail.logs import get_logger
 from dovetail.queue.reshaping.decision import Change
 from dovetail.queue.verdicts import Admitted, Verdict
 from dovetail_operator.job.observation import Notice
-from dovetail_operator.state.failing_jobs import Failing
 
 # So many jobs that end for others, or workers without a node, are a rush.
 _RUSH: Final = 64
@@ -37,6 +41,73 @@ _RUSH: Final = 64
 RUSH_LASTS: Final = timedelta(seconds=15)
 # What lasts longer than this is no rush. Hundreds of workers may wait for hours for their volumes.
 _LONGEST_RUSH: Final = timedelta(minutes=5)
+
+
+log = get_logger("dovetail.operator")
+
+_FIRST_SECONDS: Final = 30.0
+_LONGEST_SECONDS: Final = 300.0
+
+
+@dataclass(slots=True)
+class _Failure:
+    """A failure on one generation of a job.
+
+    `until` is the time of the next attempt, None before `obstacle_of` is first called. `tried`: the next attempt is
+    due.
+    """
+
+    generation: int
+    why: Sentence
+    times: int
+    until: datetime | None = None
+    tried: bool = False
+
+
+class Failing:
+    """The jobs on which our own code fails, by UID: reported to the user, and retried with a growing delay.
+
+    The cause may lie in the cluster and pass, or in the job and stay. A lasting cause costs one attempt every 300 s.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Failure] = {}
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._known
+
+    def record(self, job: GPUJob, *, error: Exception) -> bool:
+        """Record a failure on this generation. False if it is known and no retry was due."""
+        known = self._known.get(job.metadata.uid)
+        again = known is not None and known.generation == job.metadata.generation
+        if known is not None and again and not known.tried:
+            return False
+        if not again:
+            log.error("job cannot be handled", exc_info=error, job=key_of(job.metadata))
+        why = OWN_FAULT(error=f"{type(error).__name__}: {error}")
+        times = known.times + 1 if known is not None and again else 1
+        self._known[job.metadata.uid] = _Failure(job.metadata.generation, why, times)
+        return True
+
+    def obstacle_of(self, job: GPUJob, *, now: datetime) -> Obstacle | None:
+        """The obstacle that the job's status shows; None if nothing failed or a retry is due."""
+        known = self._known.get(job.metadata.uid)
+        if known is None or known.generation != job.metadata.generation or known.tried:
+            return None
+        if known.until is None:
+            seconds = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2.0 ** min(10, known.times - 1))
+            known.until = now + timedelta(seconds=seconds)
+        known.tried = known.until <= now
+        return None if known.tried else replace(Obstacle.of(known.why), until=known.until)
+
+    def is_tried(self, job: GPUJob) -> bool:
+        """Whether our code failed on this generation of the job and now retries it."""
+        known = self._known.get(job.metadata.uid)
+        return known is not None and known.generation == job.metadata.generation and known.tried
+
+    def forget(self, uid: str) -> None:
+        """Drop a deleted job."""
+        self._known.pop(uid, None)
 
 
 class Decisions:

@@ -1,20 +1,24 @@
 """The store of observed objects and indexes over them. Only watch events change it. No I/O."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
 import msgspec
 
 from dovetail.api.builtin import Job, Node, Pod
-from dovetail.api.gpujob import GPUJob
-from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpujob import NO_TEMPLATE, GPUJob, Measured
+from dovetail.api.gpunode import GPUNode, TenantTotal
 from dovetail.api.meta import EventType, ObjectMeta, key_of
 from dovetail.cluster.view import ClusterView
+from dovetail.engine.model.claims import Claim
 from dovetail.formats.durations import moment
 from dovetail.jobs.batch_job import is_child
+from dovetail.jobs.device_totals import combined
 from dovetail.jobs.memory_use import Learning, peaks_in, with_peak
-from dovetail.jobs.size_limits import JobLimits
+from dovetail.jobs.size_limits import JobLimits, refusal_of_job, without_bulk
 from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.reshaping.cards import Card, cards_of
@@ -24,14 +28,150 @@ from dovetail_operator.devices.enforcement import Enforcements
 from dovetail_operator.devices.idleness import reports_utilization
 from dovetail_operator.devices.memory_overuse import Overuses
 from dovetail_operator.devices.overuse_check import EndingRules
-from dovetail_operator.job.footprint import Footprint
-from dovetail_operator.learning.utilization import Utilization
 from dovetail_operator.state.dependency_index import Dependencies
 from dovetail_operator.state.pods import JobPods
 from dovetail_operator.state.refused_pods import RefusedPods
 
 # Agents report at least every 300 s. An older report does not show what a device does now.
 _MAX_REPORT_AGE_SECONDS: Final = 660.0
+
+
+@dataclass(slots=True)
+class _Hold:
+    """A device in the hands of a pod: utilization times seconds, seconds, and the last report with its time."""
+
+    weighted: float = 0.0
+    seconds: float = 0.0
+    last: tuple[float, float] | None = None
+
+    def count(self, *, until: float) -> None:
+        if self.last is not None:
+            value, since = self.last
+            self.weighted += value * (until - since)
+            self.seconds += until - since
+            self.last = (value, until)
+
+    def resume(self, total: TenantTotal) -> None:
+        """Continue from what the agent has seen, if that is more: this process may have started later."""
+        if total.seconds > self.seconds:
+            self.weighted, self.seconds = total.mean_utilization * total.seconds, total.seconds
+
+
+@dataclass(slots=True)
+class _Job:
+    """What the status had of ended runs when this process saw the job first, and each (pod, device) since."""
+
+    before: Measured | None
+    holds: dict[tuple[str, str], _Hold] = field(default_factory=dict)
+
+
+class Utilization:
+    """The mean utilization of each job's devices while it ran, by its UID. `clock` is monotonic, in seconds.
+
+    A report counts until the next one. The job's status has the mean so far, and a restarted operator continues from
+    it. Only what came after the last status write is lost.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._jobs: dict[str, _Job] = {}
+
+    def reported(self, gpunode: GPUNode, *, claims: Iterable[Claim], jobs: Mapping[str, GPUJob]) -> None:
+        """Add an agent's report.
+
+        `claims` are those on its node, `jobs` the GPUJobs by their pods' UIDs.
+        """
+        now = self._clock()
+        devices = {device.uuid: device for device in gpunode.status.devices}
+        for claim in claims:
+            job = jobs.get(claim.key)
+            if job is None:
+                continue
+            known = self._jobs.setdefault(job.metadata.uid, _Job(job.status.measured))
+            for uuid in (device.uuid for device in claim.devices):
+                hold = known.holds.setdefault((claim.key, uuid), _Hold())
+                hold.count(until=now)
+                device = devices.get(uuid)
+                hold.last = None if device is None else (device.utilization, now)
+                for total in () if device is None else device.totals:
+                    if total.uid == claim.key:
+                        hold.resume(total)
+
+    def measure(self, job: GPUJob, *, running: bool) -> Measured | None:
+        """The mean utilization (0-1) so far. Once the pods have ended, nothing more is added."""
+        known = self._jobs.get(job.metadata.uid)
+        if known is None:
+            return job.status.measured
+        now = self._clock()
+        weighted = seconds = 0.0
+        for hold in known.holds.values():
+            hold.count(until=now)
+            if not running:
+                hold.last = None
+            weighted += hold.weighted
+            seconds += hold.seconds
+        if seconds <= 0:
+            return job.status.measured
+        total = TenantTotal(uid="", mean_utilization=min(1.0, max(0.0, weighted / seconds)), seconds=seconds)
+        return combined(known.before, totals=[total])
+
+    def drop(self, job: GPUJob) -> None:
+        """Drop a deleted job."""
+        self._jobs.pop(job.metadata.uid, None)
+
+
+class Footprint:
+    """Reduces jobs before they are stored: versions share a template, and jobs that exceed a limit have none."""
+
+    def __init__(self, limits: JobLimits) -> None:
+        self._limits = limits
+        # By UID: the generation that exceeds a limit, and the message.
+        self._refused: dict[str, tuple[int, str]] = {}
+
+    def lean(self, job: GPUJob, *, known: GPUJob | None) -> GPUJob:
+        """The job in its stored form. `known` is the version that is stored under its name.
+
+        Each status update brings the template again: versions with an equal template share one copy.
+        """
+        if known is None or not _is_same_spec(job.metadata, known=known.metadata):
+            self._judge(job)
+        if self.refusal_of(job) is not None:
+            return _stripped(job)
+        return job if known is None else _sharing(job, known=known)
+
+    def refusal_of(self, job: GPUJob) -> str | None:
+        """Why this generation of the job exceeds the limits; None if it does not."""
+        generation, refusal = self._refused.get(job.metadata.uid, (0, None))
+        return refusal if generation == job.metadata.generation else None
+
+    def forget(self, uid: str) -> None:
+        """Drop a deleted job."""
+        self._refused.pop(uid, None)
+
+    def _judge(self, job: GPUJob) -> None:
+        if self.refusal_of(job) is not None:
+            # The watch has stripped the job already before the store receives it.
+            return
+        self.forget(job.metadata.uid)
+        if (refusal := refusal_of_job(job, limits=self._limits)) is not None:
+            self._refused[job.metadata.uid] = (job.metadata.generation, refusal)
+
+
+def _is_same_spec(new: ObjectMeta, *, known: ObjectMeta) -> bool:
+    # The API server increments the generation with each change of the spec.
+    return (new.uid, new.generation) == (known.uid, known.generation)
+
+
+def _sharing(job: GPUJob, *, known: GPUJob) -> GPUJob:
+    new, old = job.spec.template, known.spec.template
+    if new is old or bytes(new.spec) != bytes(old.spec) or new.metadata != old.metadata:
+        return job
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=old))
+
+
+def _stripped(job: GPUJob) -> GPUJob:
+    spec = msgspec.structs.replace(job.spec, template=NO_TEMPLATE)
+    return msgspec.structs.replace(job, spec=spec, metadata=without_bulk(job.metadata))
 
 
 class JobFollower(Protocol):

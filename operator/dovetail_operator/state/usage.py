@@ -10,7 +10,7 @@ from dovetail.pods.tenancy import Child
 from dovetail.queue.inputs.usage import use_of, use_of_deleted, use_of_ended
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.verdicts import Admitted
-from dovetail_operator.state.generation_cache import Remembered
+from dovetail_operator.state.candidate_cache import Remembered
 from dovetail_operator.state.state import State
 
 

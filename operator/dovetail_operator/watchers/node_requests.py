@@ -17,8 +17,7 @@ from dovetail.api.reasons.events import NODES_REFUSED
 from dovetail.api.resources import Resource
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.durations import moment
-from dovetail.jobs.batch_job import is_going, is_managed
-from dovetail.jobs.owner_reference import controlling_gpujob, is_owned
+from dovetail.jobs.batch_job import controlling_gpujob, is_going, is_managed, is_owned
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, Conflict, NotFound, StatusError
 from dovetail.kube.reflector import KubeObject

@@ -14,8 +14,7 @@ from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.meta import EventType, key_of
 from dovetail.api.reasons.events import NO_SERVICE
 from dovetail.api.resources import SERVICES
-from dovetail.jobs.batch_job import has_ended, is_going, is_managed, is_past
-from dovetail.jobs.owner_reference import is_owned
+from dovetail.jobs.batch_job import has_ended, is_going, is_managed, is_owned, is_past
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.retry import Backoff

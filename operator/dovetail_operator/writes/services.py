@@ -6,8 +6,8 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.api.reasons.start import API_QUOTA, API_REFUSES, EARLIER_OBJECT, NAME_TAKEN
 from dovetail.api.resources import SERVICES
+from dovetail.jobs.batch_job import is_of_an_earlier_one, is_owned
 from dovetail.jobs.obstacle import Obstacle
-from dovetail.jobs.owner_reference import is_of_an_earlier_one, is_owned
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, Conflict, StatusError, TooManyRequests, Unauthorized
 from dovetail_operator.job.failure_policy import as_users_rules

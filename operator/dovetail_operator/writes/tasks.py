@@ -2,8 +2,8 @@
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS
+from dovetail.jobs.batch_job import is_owned
 from dovetail.jobs.obstacle import Obstacle
-from dovetail.jobs.owner_reference import is_owned
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, StatusError
 from dovetail_operator.arrays.task_index import obstacle_of

@@ -6,7 +6,7 @@ from dovetail.config.settings import Settings
 from dovetail.engine.model.claims import Ask
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.gpu.request import RequestError, parse
-from dovetail.pods.alternatives import asks_by_kind
+from dovetail.pods.device_plugin import asks_by_kind
 from tests.core.engine.builders import make_ask
 
 

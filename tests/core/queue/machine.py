@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dovetail.engine.model.claims import Claim
-from dovetail.engine.score.ledger_prices import price_by
+from dovetail.engine.score.live_fragmentation import price_by
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.model.candidates import Candidate, Leaving, order
 from dovetail.queue.preemption.policy import Running

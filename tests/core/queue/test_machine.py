@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.topology import DEFAULT_LEVELS, Spread, Topology
-from dovetail.engine.score.ledger_prices import price_by
+from dovetail.engine.score.live_fragmentation import price_by
 from dovetail.queue.cycle import admit
 from dovetail.queue.model.candidates import Candidate, claim_on_the_way
 from dovetail.queue.verdicts import Admitted, Verdict, Waits

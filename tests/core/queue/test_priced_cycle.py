@@ -3,7 +3,7 @@
 import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.score.ledger_prices import price_by
+from dovetail.engine.score.live_fragmentation import price_by
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.model.candidates import Candidate, Leaving
 from dovetail.queue.preemption.policy import Evictor, Rules

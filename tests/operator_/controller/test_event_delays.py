@@ -6,7 +6,12 @@ import msgspec
 import pytest
 
 from dovetail.api.builtin import Job, Pod
-from dovetail_operator.controller.event_delays import BURST_SECONDS, child_delay_seconds, is_passing, pod_delay_seconds
+from dovetail_operator.controller.event_handlers import (
+    BURST_SECONDS,
+    child_delay_seconds,
+    is_passing,
+    pod_delay_seconds,
+)
 from tests.operator_.builders import at, condition, make_child, make_job, make_pod
 
 PASSING, NEVER = "passing", "never"

@@ -17,8 +17,7 @@ from dovetail.cluster.dra_drivers import NodeDrivers
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.jobs.obstacle import Obstacle
-from dovetail_operator.controller.event_delays import BURST_SECONDS
-from dovetail_operator.controller.event_handlers import Changes
+from dovetail_operator.controller.event_handlers import BURST_SECONDS, Changes
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.writes.evictions import PodEvictions

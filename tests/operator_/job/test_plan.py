@@ -13,7 +13,7 @@ from dovetail.api.gpujob import GPUJob, KeptOnNode, Placement, QueuePlace, Reser
 from dovetail.api.meta import key_of
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.ranking import DEFAULT_RANKING
-from dovetail.jobs.deadlines import deadline_seconds
+from dovetail.jobs.batch_job import deadline_seconds
 from dovetail.jobs.plan import open_nodes
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits

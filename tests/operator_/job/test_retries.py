@@ -10,8 +10,7 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import find_condition
 from dovetail.formats.durations import moment
-from dovetail.jobs.batch_job import is_on_the_way, wants_admission
-from dovetail.jobs.deadlines import deadline_seconds
+from dovetail.jobs.batch_job import deadline_seconds, is_on_the_way, wants_admission
 from dovetail.jobs.start_times import due_again, resting
 from dovetail.kube.errors import Status, StatusError
 from dovetail_operator.job import failure_policy

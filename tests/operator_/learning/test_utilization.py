@@ -7,7 +7,7 @@ from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Measured
 from dovetail.api.gpunode import GPUNode, TenantTotal
 from dovetail.engine.model.claims import Claim
-from dovetail_operator.learning.utilization import Utilization
+from dovetail_operator.state.store import Utilization
 from tests.clock import Clock
 from tests.operator_.builders import make_job
 

@@ -10,7 +10,7 @@ from dovetail_operator.job.actions import PatchJob
 from dovetail_operator.job.observation import Notice, Observed
 from dovetail_operator.lifecycle.preemption import is_due, to_notify
 from dovetail_operator.lifecycle.reconcile import Outcome, is_status_first, reconcile
-from dovetail_operator.manifests.preemption_notice import with_notice
+from dovetail_operator.manifests.batch_job import with_notice
 from tests.operator_.builders import LET_GO, NO_ROOM, NOW, at, condition, make_child, make_job, make_pod, see
 
 NOTICE = Notice(by="uid-boss", message="Is preempted for boss of priority 50, its own is 10", grace_seconds=30)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dovetail import names
-from dovetail_operator.manifests.preemption_notice import with_notice
+from dovetail_operator.manifests.batch_job import with_notice
 
 FIELD = "metadata.annotations['dovetail.dev/preempting-at']"
 

@@ -14,8 +14,7 @@ from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from dovetail_operator.queue.cycle import survey
 from dovetail_operator.queue.cycle_caches import caches_for
-from dovetail_operator.queue.drains import drain_notices
-from dovetail_operator.queue.preemption_notices import PreemptionNotices
+from dovetail_operator.queue.preemption_notices import PreemptionNotices, drain_notices
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state

@@ -7,7 +7,7 @@ import pytest
 from dovetail_operator.job.plan_doubts import Doubt
 from dovetail_operator.queue.cycle import Cycle
 from dovetail_operator.queue.cycle_caches import caches_for
-from dovetail_operator.queue.overtaken_plans import OvertakenPlans
+from dovetail_operator.queue.loop import OvertakenPlans
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, make_job, make_state

@@ -6,8 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from dovetail_operator.queue.pausable import Pausable
-from dovetail_operator.queue.time_slices import SLICE_SECONDS, TimeSlices
+from dovetail_operator.queue.time_slices import SLICE_SECONDS, Pausable, TimeSlices
 from tests.clock import Clock
 
 

@@ -6,14 +6,12 @@ from typing import Any
 import msgspec
 
 from dovetail.api.gpujob import GPUJob, QueuePlace
-from dovetail.queue.preemption.budget import rules_now
-from dovetail.queue.preemption.policy import Rules
+from dovetail.queue.preemption.policy import Rules, rules_now
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.observation import Notice
-from dovetail_operator.queue.cycle import Cycle, decide, survey
+from dovetail_operator.queue.cycle import Cycle, decide, running_jobs, survey
 from dovetail_operator.queue.cycle_caches import caches_for
-from dovetail_operator.queue.preemption_candidates import running_jobs
 from dovetail_operator.queue.preemption_notices import PreemptionNotices, notices_of
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.state import State

@@ -13,8 +13,7 @@ from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
-from dovetail_operator.queue.cycle import decide, survey
-from dovetail_operator.queue.preemption_candidates import running_jobs
+from dovetail_operator.queue.cycle import decide, running_jobs, survey
 from dovetail_operator.queue.quota_status import is_news
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs, departed

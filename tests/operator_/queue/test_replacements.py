@@ -15,7 +15,7 @@ from dovetail_operator.job.plan_doubts import Doubt
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.manifests.planned_template import with_plan
 from dovetail_operator.queue.cycle import Cycle, decide, survey
-from dovetail_operator.queue.overtaken_plans import OvertakenPlans
+from dovetail_operator.queue.loop import OvertakenPlans
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, condition, make_child, make_job, make_pod, make_state

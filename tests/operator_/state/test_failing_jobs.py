@@ -11,8 +11,8 @@ from dovetail_operator.controller import reconciler
 from dovetail_operator.job.observation import Observed
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.queue import cycle
-from dovetail_operator.state.failing_jobs import Failing
-from dovetail_operator.state.requests import Requests, read_request
+from dovetail_operator.state.decisions import Failing
+from dovetail_operator.state.state import Requests, read_request
 from tests.core.kube.api import Api
 from tests.operator_.builders import NOW, make_job, make_state, see
 from tests.operator_.controller import test_controller

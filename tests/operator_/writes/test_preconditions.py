@@ -9,9 +9,9 @@ import pytest
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
+from dovetail.jobs.batch_job import owner_reference
 from dovetail.jobs.guests.record import record_of
 from dovetail.jobs.obstacle import Obstacle
-from dovetail.jobs.owner_reference import owner_reference
 from dovetail.jobs.seat import Seat
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict

@@ -8,7 +8,7 @@ from typing import Any, Final
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.score.fragmentation_term import BestFit, FragmentationTerm
-from dovetail.engine.score.ledger_prices import term_of
+from dovetail.engine.score.live_fragmentation import term_of
 from dovetail.pods.node_affinity import Exclusion, exclusion
 
 # No claim has this key: the pod in question is not placed yet.

@@ -10,7 +10,6 @@ from dovetail.api.gpujob.components import (
     ResourceRequest,
     TemplateMetadata,
 )
-from dovetail.api.gpujob.conversion import job_of, spec_of, template_of
 from dovetail.api.gpujob.enums import (
     FINISHED,
     KIND,
@@ -52,6 +51,9 @@ from dovetail.api.gpujob.spec import (
     NotifySpec,
     OnNoGPU,
     is_finished,
+    job_of,
+    spec_of,
+    template_of,
 )
 from dovetail.api.gpujob.status import (
     AssignedDevice,

@@ -1,17 +1,19 @@
 """What a user writes into a GPUJob. Data only."""
 
-from typing import Annotated, Final, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from dovetail import names
+from dovetail import decoding, names
 from dovetail.api.gpujob.components import (
     NO_TEMPLATE,
     Dependency,
     MemoryRequest,
     PodTemplate,
     ResourceRequest,
+    TemplateMetadata,
 )
 from dovetail.api.gpujob.enums import FINISHED, KIND, MAX_SECONDS, Mode, Policy, Restart, Workload
 from dovetail.api.gpujob.execution import (
@@ -317,3 +319,18 @@ class GPUJob(Described, frozen=True, kw_only=True):
 def is_finished(job: GPUJob) -> bool:
     """Whether the job is over for good: its phase is Succeeded, Failed, Cancelled or TimedOut."""
     return job.status.phase in FINISHED
+
+
+def job_of(values: Mapping[str, Any]) -> GPUJob:
+    """The GPUJob with these values, as in a manifest. Raises `UnreadableError`."""
+    return decoding.decode(msgspec.json.encode(values), as_type=GPUJob)
+
+
+def template_of(spec: Mapping[str, Any], *, metadata: TemplateMetadata | None = None) -> PodTemplate:
+    """The pod template with that pod spec."""
+    return PodTemplate(spec=msgspec.Raw(msgspec.json.encode(spec)), metadata=metadata or TemplateMetadata())
+
+
+def spec_of(template: PodTemplate) -> dict[str, Any]:
+    """The pod spec of a template, decoded: each call makes a new one. Raises `UnreadableError`."""
+    return decoding.decode(template.spec, as_type=dict[str, Any])

@@ -83,8 +83,6 @@ class FreeDevices:
 DeviceValues = Callable[[FreeDevices], Sequence[float]]
 
 
-
-
 def needed_mib(ask: Ask, *, allowed_mib: int, total_mib: int) -> int:
     """Memory that the ask takes of a device with `total_mib`, of which all tenants may be promised `allowed_mib`."""
     gpu = ask.gpu

@@ -11,12 +11,11 @@ from typing import Final
 import numpy as np
 
 from dovetail.engine.filter.device_choice import choose_for_several
-from dovetail.engine.filter.empty_capacity import workers_on_empty
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.gang import domain_loss
 from dovetail.engine.gang.rank_order import by_place
 from dovetail.engine.gang.seats import seats
-from dovetail.engine.gang.shortage import Shortage
+from dovetail.engine.gang.shortage import Shortage, workers_on_empty
 from dovetail.engine.gang.spread_counts import SpreadCounts
 from dovetail.engine.gang.topology_shortage import shortage_by_topology
 from dovetail.engine.ledger.ledger import Ledger

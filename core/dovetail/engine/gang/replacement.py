@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from dovetail.engine.filter.empty_capacity import workers_on_empty
 from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.gang.shortage import workers_on_empty
 from dovetail.engine.gang.spread_counts import SpreadCounts
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim

@@ -8,9 +8,8 @@ import numpy as np
 from dovetail.api.reasons import capacity as says
 from dovetail.api.reasons.clause import Sentence
 from dovetail.api.reasons.codes import EXCEEDS_CAPACITY
-from dovetail.engine.filter.empty_capacity import workers_on_empty
 from dovetail.engine.filter.fit import Judgement
-from dovetail.engine.gang.shortage import Shortage, missing_reports, shortage
+from dovetail.engine.gang.shortage import Shortage, missing_reports, shortage, workers_on_empty
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.ledger.node_labels import NO_DOMAIN
 from dovetail.engine.model.columns import Ints

@@ -43,7 +43,7 @@ class Content:
 
 
 class Prices(Protocol):
-    """By what plans on a ledger are judged; `dovetail.engine.score.ledger_prices` says how."""
+    """By what plans on a ledger are judged; `dovetail.engine.score.live_fragmentation` says how."""
 
     def of_copy(self, *, original: "Ledger") -> "Prices":
         """The prices of a copy of the ledger, which is `original`, made now."""

@@ -23,7 +23,7 @@ from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.columns import Bools, Floats, Ints
 from dovetail.engine.model.refusals import Refusal
 from dovetail.engine.score.fragmentation_term import FragmentationTerm
-from dovetail.engine.score.ledger_prices import term_of
+from dovetail.engine.score.live_fragmentation import term_of
 from dovetail.engine.score.score import Terms, combine, terms, terms_of_node
 
 Rows = npt.NDArray[np.intp]

@@ -6,7 +6,8 @@ result is applied between two requests.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, cast
+from weakref import proxy
 
 from dovetail.engine.filter.device_choice import FreeDevices
 from dovetail.engine.filter.fit import Judgement
@@ -15,7 +16,7 @@ from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats
 from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.engine.score.capacity_mirror import CapacityMirror
-from dovetail.engine.score.fragmentation_term import CachedTerm
+from dovetail.engine.score.fragmentation_term import BestFit, CachedTerm, FragmentationTerm
 from dovetail.engine.score.mix_record import MOST_OF_PROFILE, MOST_SHAPES, MixRecord, weighed
 from dovetail.engine.score.priced_rows import shape_of
 from dovetail.engine.score.priced_term import PricedTerm, Pricing
@@ -298,3 +299,55 @@ class _Recalculation:
         self.columns = columns
         self.mix = mix
         self.made: Appraisal | None = None
+
+
+def price_by(term: LiveFragmentation, *, ledger: Ledger) -> None:
+    """Judge plans on `ledger` and on its later copies by this term over it."""
+    ledger.prices = _Original(term)
+
+
+def term_of(ledger: Ledger) -> FragmentationTerm:
+    """The term by which plans on the ledger are judged: best fit where nothing is priced."""
+    prices = ledger.prices
+    term = prices.term(ledger) if isinstance(prices, _Original | _Copied) else None
+    return BestFit() if term is None else term
+
+
+class _Original:
+    """The prices of a ledger that has its own term."""
+
+    def __init__(self, term: LiveFragmentation) -> None:
+        self._term = term
+
+    def term(self, ledger: Ledger) -> PricedTerm | None:  # noqa: ARG002 - as `_Copied.term`
+        return None if self._term.is_best_fit else self._term
+
+    def of_copy(self, *, original: Ledger) -> "_Copied":
+        return _Copied(self, original=original)
+
+
+class _Copied:
+    """The prices of a copy of `original`, made now: plans on either are judged by the same prices.
+
+    A scheduling cycle plans on copies of the ledger, and of these copies for reservations and preemption. Each copy
+    gets the term of its original, with the capacity that it has itself. Its term is made when a plan first needs it,
+    because most copies are thrown away unused.
+    """
+
+    def __init__(self, prices: "_Original | _Copied", *, original: Ledger) -> None:
+        self._prices = prices
+        self._original = original
+        self._position = original.changes
+        self._term: PricedTerm | None = None
+
+    def term(self, ledger: Ledger) -> PricedTerm | None:
+        if self._term is None:
+            original = self._prices.term(self._original)
+            if original is not None:
+                changed = {*self._original.touched_since(self._position), *ledger.touched_since(0)}
+                # A ledger has its prices, and these must not keep it in memory.
+                self._term = original.over(cast("Ledger", proxy(ledger)), changed=changed)
+        return self._term
+
+    def of_copy(self, *, original: Ledger) -> "_Copied":
+        return _Copied(self, original=original)

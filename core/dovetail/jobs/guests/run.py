@@ -7,12 +7,12 @@ from dovetail.api.builtin import Job, JobSpec, Pod, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import JOBS
+from dovetail.jobs.batch_job import owner_reference
 from dovetail.jobs.guests.jobset import JobSets, stems_of_jobs
 from dovetail.jobs.guests.kind import Guest, Kind, is_suspended, text
 from dovetail.jobs.guests.raycluster import RayClusters
 from dovetail.jobs.guests.rayjob import RayJobs
 from dovetail.jobs.guests.trainjob import TrainJobs, job_set_in
-from dovetail.jobs.owner_reference import owner_reference
 
 # On a guest in the form of a batch Job, which exists only in memory: the objects of which its pods are made, each as
 # KIND/NAME, separated by commas. An index follows a name that ends with a dash.

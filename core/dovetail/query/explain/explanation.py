@@ -23,8 +23,7 @@ from dovetail.formats.timestamps import after, moment, timestamp
 from dovetail.gpu.device_plugins import card_of
 from dovetail.gpu.request import WHOLE_MILLI, RequestError
 from dovetail.pods.allocation import AllocationError, allocation_in
-from dovetail.pods.alternatives import asks_by_kind
-from dovetail.pods.device_plugin import vendor_devices
+from dovetail.pods.device_plugin import asks_by_kind, vendor_devices
 from dovetail.query.explain.limits import BLIND, kept_to_pools, limited, with_pool_reasons
 from dovetail.query.explain.subjects import Subject
 from dovetail.query.prices import Judge, judge_of_extender

@@ -25,7 +25,7 @@ from dovetail.pods.seats import misfit
 from dovetail.pods.tenancy import controller_of
 from dovetail.pods.translation.annotations import SCHEDULERS
 from dovetail.pods.translation.translate import remedy
-from dovetail.queue.inputs.workers import sized
+from dovetail.queue.inputs.candidates import sized
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

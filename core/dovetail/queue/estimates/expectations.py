@@ -5,18 +5,21 @@ After a restart it learns all of this again from the GPUJobs, except `misses`, w
 """
 
 import re
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from itertools import count
+from math import floor
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob, Phase, QueuePlace
 from dovetail.formats.durations import after, moment, timestamp
 from dovetail.names import USER
-from dovetail.queue.estimates.arrivals import REMEMBERED, Arrivals
 from dovetail.queue.estimates.calibration import Foreseen, Misses
 from dovetail.queue.estimates.monte_carlo import Coming
-from dovetail.queue.estimates.run_times import RunTimesUsed
 from dovetail.queue.estimates.simulation import Start
 from dovetail.queue.model.candidates import Candidate
 
@@ -24,6 +27,162 @@ from dovetail.queue.model.candidates import Candidate
 _BY_ITSELF: Final[frozenset[Phase]] = frozenset({"Succeeded", "Failed", "TimedOut"})
 # The part of a name that differs between runs of the same work: a number, or the suffix of generateName.
 _RUN: Final = re.compile(r"(-[bcdfghjklmnpqrstvwxz2456789]{5}|[-.]?[0-9]+)$")
+
+
+_DAY: Final = 86_400.0
+# The number of days that predictions use, and the most jobs that are remembered.
+_DAYS: Final = 7
+REMEMBERED: Final = 1_000
+_TO_COME: Final = "9999-12-31T23:59:59Z"
+# A shorter history gives no rate.
+_LEAST_SECONDS: Final = 3_600.0
+
+
+# The number of ended jobs that each group remembers, and the number of groups.
+_REMEMBERED: Final = 200
+_GROUPS: Final = 2_000
+# A group with fewer ended jobs is not used.
+_ENOUGH: Final = 5
+# Before any job has ended: most jobs use less than their limit.
+_BEFORE: Final = 0.5
+_LEAST: Final = 0.02
+# The quantiles that make a range of run times.
+PARTS: Final = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
+
+
+class _Latest:
+    """The latest values, sorted."""
+
+    def __init__(self) -> None:
+        self._by_age: deque[float] = deque()
+        self._sorted: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def add(self, value: float) -> None:
+        self._by_age.append(value)
+        insort(self._sorted, value)
+        if len(self._by_age) > _REMEMBERED:
+            del self._sorted[bisect_left(self._sorted, self._by_age.popleft())]
+
+    def quantile(self, part: float, *, above: float = float("-inf")) -> float | None:
+        """The quantile `part`, 0 to 1, of the values from `above` on; None without any."""
+        first = bisect_left(self._sorted, above)
+        left = len(self._sorted) - first
+        if not left:
+            return None
+        return self._sorted[first + min(left - 1, int(part * left))]
+
+
+class RunTimesUsed:
+    """The part of its time limit that a job uses: users request more time than they need.
+
+    It is that of the ended jobs of the most similar group that has enough of them, otherwise of all jobs.
+    Groups of a job are ordered from the most similar to the widest.
+    """
+
+    def __init__(self) -> None:
+        self._of_all = _Latest()
+        self._of_group: dict[str, _Latest] = {}
+        self._reckoned: dict[tuple[Sequence[str], float], tuple[float, ...]] = {}
+
+    def ended(self, groups: Sequence[str], *, ran_seconds: float, limit_seconds: float) -> None:
+        """Record that a job of these groups ended by itself."""
+        used = min(1.0, ran_seconds / limit_seconds)
+        self._of_all.add(used)
+        for group in groups:
+            # Least recently updated groups come first, and are dropped first.
+            known = self._of_group.pop(group, None) or _Latest()
+            known.add(used)
+            self._of_group[group] = known
+        while len(self._of_group) > _GROUPS:
+            del self._of_group[next(iter(self._of_group))]
+        self._reckoned.clear()
+
+    def knows(self, groups: Sequence[str]) -> bool:
+        """Whether enough jobs have ended for an estimate."""
+        return self._known(groups) is not None
+
+    def expected_seconds(
+        self, groups: Sequence[str], *, limit_seconds: float, so_far_seconds: float = 0.0, part: float = 0.5
+    ) -> float:
+        """The expected run time in seconds, in total, of a job that has run `so_far_seconds`.
+
+        It is the quantile `part` of similar jobs.
+        """
+        so_far = min(1.0, so_far_seconds / limit_seconds)
+        known = self._known(groups)
+        used = None if known is None else known.quantile(part, above=so_far)
+        if used is None:
+            # It has run longer than all others, or there are none: it may end at any time until its limit.
+            used = max(_BEFORE, so_far + part * (1.0 - so_far))
+        return limit_seconds * max(used, so_far, _LEAST)
+
+    def range_seconds(
+        self, groups: tuple[str, ...], *, limit_seconds: float, so_far_seconds: float = 0.0
+    ) -> tuple[float, ...] | None:
+        """The same for each of `PARTS`, in seconds; None where too little is known."""
+        if not self.knows(groups):
+            return None
+        found = None if so_far_seconds else self._reckoned.get((groups, limit_seconds))
+        if found is None:
+            found = tuple(
+                self.expected_seconds(groups, limit_seconds=limit_seconds, so_far_seconds=so_far_seconds, part=part)
+                for part in PARTS
+            )
+        if not so_far_seconds:
+            # Cached: thousands of similar jobs wait, and each cycle asks for all of them.
+            self._reckoned[groups, limit_seconds] = found
+        return found
+
+    def _known(self, groups: Sequence[str]) -> _Latest | None:
+        """The most similar group of which enough jobs have ended."""
+        for group in groups:
+            known = self._of_group.get(group)
+            if known is not None and len(known) >= _ENOUGH:
+                return known
+        return self._of_all if len(self._of_all) >= _ENOUGH else None
+
+
+class Arrivals:
+    """The jobs of the last days, to be replayed: what comes is predicted from the same hours of the days before."""
+
+    def __init__(self) -> None:
+        self._latest: deque[tuple[float, Candidate]] = deque(maxlen=REMEMBERED)
+        self._since: float | None = None
+
+    def came(self, job: Candidate, *, at_seconds: float) -> None:
+        """Record that the job was submitted then.
+
+        Call this once for each job, in order of submission.
+        """
+        self._since = at_seconds if self._since is None else self._since
+        if len(self._latest) == REMEMBERED:
+            self._since = self._latest[0][0]
+        self._latest.append((at_seconds, job))
+
+    def again(self, *, now_seconds: float, play: int, above: int) -> Iterator[tuple[float, Candidate]]:
+        """Yield future jobs of a priority above `above`, by time, without end.
+
+        Each comes with the seconds until it arrives. They repeat the days before. Each `play` begins with another one
+        of these days.
+        """
+        if self._since is None or now_seconds - self._since < _LEAST_SECONDS:
+            return
+        days = min(_DAYS, floor((now_seconds - self._since) / _DAY))
+        span = days * _DAY if days else now_seconds - self._since
+        begin = now_seconds - span + (play % days) * _DAY if days else now_seconds - span
+        past = sorted(
+            ((at - begin) % span, number, job)
+            for number, (at, job) in enumerate(self._latest)
+            if job.priority > above and now_seconds - span <= at < now_seconds
+        )
+        for turn in count() if past else ():
+            for at, number, job in past:
+                # Younger than every job that waits now.
+                again = replace(job, key=f"to-come/{turn}/{number}/{job.key}", created=_TO_COME)
+                yield at + turn * span, again
 
 
 class Expectations:

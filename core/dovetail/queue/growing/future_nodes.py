@@ -9,8 +9,8 @@ from typing import Any
 from dovetail.api.builtin import Node
 from dovetail.cluster.availability import is_leaving
 from dovetail.decoding import decode
-from dovetail.engine.filter.empty_capacity import workers_on_empty
 from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.gang.shortage import workers_on_empty
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.settings import Limits

@@ -7,8 +7,8 @@ from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.jobs.batch_job import refused_since, workers_without_node
 from dovetail.jobs.plan import open_nodes
+from dovetail.queue.inputs.candidates import sized
 from dovetail.queue.inputs.run_ends import Run, RunTimes
-from dovetail.queue.inputs.workers import sized
 
 
 class AtWork(NamedTuple):

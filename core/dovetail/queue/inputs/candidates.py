@@ -1,4 +1,7 @@
-"""A job as the queue's candidate, and the nodes that its pods may go to. Pure."""
+"""A job as the queue's candidate: the way of its request that applies now, its workers, and the nodes they may go to.
+
+Pure.
+"""
 
 import json
 import sys
@@ -7,19 +10,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
+from dovetail import names
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask
-from dovetail.jobs.cpu_fallback import cpu_after_seconds, cpu_in_seconds
-from dovetail.jobs.deadlines import deadline_seconds
+from dovetail.jobs.batch_job import deadline_seconds, expected_workers, is_guests
+from dovetail.jobs.cpu_fallback import cpu_after_seconds, cpu_in_seconds, on_cpu
 from dovetail.pods.demand import written_spec
 from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.inputs.run_ends import RunTimes, is_limited
-from dovetail.queue.inputs.ways import chosen_way, other_ways
 from dovetail.queue.limits.quotas import Quotas, spec_in_pools
 from dovetail.queue.model.candidates import Candidate
+from dovetail.queue.verdicts import Admitted, Verdict
 
 _WHERE: Final = ("nodeSelector", "tolerations")
 
@@ -114,3 +120,51 @@ def site_of(spec: Mapping[str, Any]) -> str:
         said["affinity"] = {"nodeAffinity": node_affinity}
     # Thousands of jobs have the same key, so they share one string.
     return sys.intern(json.dumps(said, sort_keys=True))
+
+
+CPU: Final = "cpu"
+
+
+def chosen_way(ways: Sequence[Ask], *, child: Job | None, admitted: Ask | None) -> Ask | None:
+    """Each worker's request: the way of the batch Job, else the `admitted` one, else the first.
+
+    None without any way: the request cannot be read.
+    """
+    if not ways:
+        return None
+    if fell_back(child) or (child is None and admitted is not None and admitted.gpu is None):
+        return on_cpu(ways[0])
+    if child is not None:
+        return replace(ways[0], resource=child.metadata.annotations.get(names.GPU_RESOURCE, ""))
+    return next((way for way in ways if admitted is not None and way.resource == admitted.resource), ways[0])
+
+
+def other_ways(ways: Sequence[Ask], *, chosen: Ask, child: Job | None) -> tuple[Ask, ...]:
+    """The ways that the queue may try after the `chosen` one."""
+    # The pods of a running batch Job have one request, which does not change.
+    at_work = child is not None and not child.spec.suspend
+    return () if at_work else tuple(way for way in ways if way != chosen)
+
+
+def fell_back(child: Job | None) -> bool:
+    """Whether the batch Job runs without its GPUs."""
+    return child is not None and child.metadata.annotations.get(names.DEVICE) == CPU
+
+
+def sized(job: GPUJob, *, child: Job | None, verdict: Verdict | None) -> GPUJob:
+    """The job with its actual number of workers: an elastic job may start with fewer, a guest may ask for fewer."""
+    if is_guests(job):
+        workers = expected_workers(job, child=child)
+        return job if workers == job.spec.workers else _with_workers(job, workers=workers)
+    if job.spec.min_workers is None:
+        return job
+    workers = job.spec.workers
+    if child is not None and not child.spec.suspend:
+        workers = child.spec.completions or workers
+    elif isinstance(verdict, Admitted) and verdict.claims:
+        workers = len(verdict.claims)
+    return _with_workers(job, workers=workers)
+
+
+def _with_workers(job: GPUJob, *, workers: int) -> GPUJob:
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, workers=workers))

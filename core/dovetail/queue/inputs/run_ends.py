@@ -10,7 +10,7 @@ import msgspec
 from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.formats.durations import moment
-from dovetail.jobs.deadlines import deadline_seconds
+from dovetail.jobs.batch_job import deadline_seconds
 from dovetail.pods.demand import fields_of
 from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.model.candidates import DAY_SECONDS, Leaving

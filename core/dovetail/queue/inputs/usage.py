@@ -11,7 +11,7 @@ from dovetail.engine.model.claims import Ask, Claim
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_on_the_way
 from dovetail.jobs.runs import end_of_run, workers_of
-from dovetail.queue.inputs.workers import sized
+from dovetail.queue.inputs.candidates import sized
 from dovetail.queue.limits.limits import milli_of, model_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.quotas import Quotas, subject_of

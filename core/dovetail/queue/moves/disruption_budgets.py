@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.meta import key_of
-from dovetail.pods.anti_affinity import selects
+from dovetail.pods.topology import selects
 
 
 def disruptions_allowed(budgets: Iterable[PodDisruptionBudget]) -> dict[str, int]:

@@ -6,14 +6,17 @@ It picks the fewest victims, then those of the lowest priority, then the younges
 next cycle gets the preempted jobs as input and proves again that they suffice.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+from dovetail.api.gpujob import GPUJob
 from dovetail.api.reasons import queue as says
 from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.formats.timestamps import moment
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.model.candidates import Candidate, Room, Sites
 from dovetail.queue.preemption import together
@@ -244,3 +247,18 @@ class Evictor:
     def _is_lower(self, running: Running, *, job: Candidate) -> bool:
         """Whether the priority of the running job is lower by at least `gap`."""
         return running.priority + self.rules.gap <= job.priority
+
+
+_HOUR: Final = timedelta(hours=1)
+
+
+def rules_now(rules: Rules, *, jobs: Iterable[GPUJob], now: datetime) -> Rules:
+    """The rules with `left` reduced by the preemptions of the last hour. `jobs` are all GPUJobs."""
+    return replace(rules, left=max(0, rules.left - _spent(jobs, now=now))) if rules.gap else rules
+
+
+def _spent(jobs: Iterable[GPUJob], *, now: datetime) -> int:
+    """The number of jobs that were preempted within the last hour, or are being preempted."""
+    known = [job.status.preemption for job in jobs if job.status.preemption is not None]
+    recent = sum(each.last_time is not None and moment(each.last_time) > now - _HOUR for each in known)
+    return recent + sum(each.at is not None for each in known)

@@ -16,9 +16,8 @@ from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.model.candidates import Candidate, Sites
 from dovetail.queue.preemption.cheapest_victims import Choice
-from dovetail.queue.preemption.negative_cache import Question
+from dovetail.queue.preemption.negative_cache import Question, SearchTurns
 from dovetail.queue.preemption.policy import ENDING_SECONDS, Evictor, Order
-from dovetail.queue.preemption.search_turns import SearchTurns
 from dovetail.queue.preemption.together import guarantees_of
 from dovetail.queue.preemption.victims import Proof, Proofs, Residual, Running
 from dovetail.queue.quota_tree.loans import Loans

@@ -10,7 +10,7 @@ from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.topology import DEFAULT_LEVELS, Spread, Topology
-from dovetail.engine.score.ledger_prices import price_by
+from dovetail.engine.score.live_fragmentation import price_by
 from dovetail.queue.backfill.reservation import reserve
 from dovetail.queue.model.candidates import Candidate, Leaving
 from tests.core.engine.builders import add_node, hold_devices, make_ask

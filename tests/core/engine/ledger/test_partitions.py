@@ -16,7 +16,7 @@ from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu import mig
-from dovetail.pods.alternatives import asks_by_kind
+from dovetail.pods.device_plugin import asks_by_kind
 from tests.core.engine.builders import make_ask, make_device
 
 SMALL, LARGE = "1g.10gb", "3g.40gb"

@@ -17,8 +17,13 @@ from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.engine.score.capacity_mirror import CapacityMirror
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.engine.score.fragmentation_term import BestFit
-from dovetail.engine.score.ledger_prices import price_by, term_of
-from dovetail.engine.score.live_fragmentation import FIRST_OF_PROFILE, FragmentationSettings, LiveFragmentation
+from dovetail.engine.score.live_fragmentation import (
+    FIRST_OF_PROFILE,
+    FragmentationSettings,
+    LiveFragmentation,
+    price_by,
+    term_of,
+)
 from dovetail.engine.score.mix_record import MixRecord, record_in, text_of
 from dovetail.engine.score.priced_term import PricedTerm
 from dovetail.engine.score.warm_start import restored_at_once

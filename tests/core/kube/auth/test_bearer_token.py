@@ -2,8 +2,8 @@
 
 import asyncio
 
-from dovetail.kube.auth.bearer_token import BearerToken
 from dovetail.kube.auth.connection import Connection
+from dovetail.kube.transport import BearerToken
 
 
 class Source:

@@ -1,6 +1,6 @@
 """For how many jobs that do not fit a reservation is looked for."""
 
-from dovetail.queue.backfill.attempts import Tries
+from dovetail.queue.backfill.residual import Tries
 from tests.core.engine.builders import hold_devices, make_ledger
 from tests.core.queue.backfill.test_backfill import make_job
 

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from dovetail.queue.estimates.arrivals import REMEMBERED, Arrivals
+from dovetail.queue.estimates.expectations import REMEMBERED, Arrivals
 from tests.core.queue.backfill.test_backfill import HOUR, make_job
 
 DAY = 24 * HOUR

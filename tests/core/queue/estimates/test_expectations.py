@@ -5,8 +5,7 @@ from itertools import islice
 
 import pytest
 
-from dovetail.queue.estimates.arrivals import REMEMBERED
-from dovetail.queue.estimates.expectations import Expectations, groups_of
+from dovetail.queue.estimates.expectations import REMEMBERED, Expectations, groups_of
 from dovetail.queue.estimates.simulation import Start
 from dovetail_operator.queue.cycle import estimates, survey
 from dovetail_operator.state.state import State

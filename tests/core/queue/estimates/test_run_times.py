@@ -4,8 +4,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from dovetail.queue.estimates import run_times
-from dovetail.queue.estimates.run_times import PARTS, RunTimesUsed
+from dovetail.queue.estimates import expectations
+from dovetail.queue.estimates.expectations import PARTS, RunTimesUsed
 
 
 def learned(*used: float, group: str = "team") -> RunTimesUsed:
@@ -139,7 +139,7 @@ def test_one_that_was_asked_before_says_what_a_new_one_says(
 
 
 def test_a_group_of_which_something_is_heard_again_is_remembered_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_times, "_GROUPS", 2)
+    monkeypatch.setattr(expectations, "_GROUPS", 2)
     found = RunTimesUsed()
     for group, used in (("first", 0.1), ("second", 0.5), ("first", 0.1), ("third", 0.9)):
         for _ in range(5):

@@ -19,7 +19,7 @@ from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.topology import DEFAULT_LEVELS, HOSTNAME, Spread, Topology
-from dovetail.engine.score.ledger_prices import price_by
+from dovetail.engine.score.live_fragmentation import price_by
 from dovetail.formats.durations import timestamp
 from dovetail.queue.cycle import SchedulingCycle, admit
 from dovetail.queue.growing.growth import Growth, build_growth

@@ -11,13 +11,11 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.inputs.at_work import at_work
-from dovetail.queue.inputs.candidates import Rules, candidate_of, expected_now, site_of
+from dovetail.queue.inputs.candidates import Rules, candidate_of, chosen_way, expected_now, other_ways, site_of, sized
 from dovetail.queue.inputs.leaving_pods import leaving_pods, pods_of_batch_jobs
 from dovetail.queue.inputs.preemption_candidates import running_of, served_jobs
 from dovetail.queue.inputs.run_ends import RunTimes, leaving_soon
 from dovetail.queue.inputs.usage import use_of, use_of_ended
-from dovetail.queue.inputs.ways import chosen_way, other_ways
-from dovetail.queue.inputs.workers import sized
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted

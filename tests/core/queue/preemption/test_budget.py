@@ -9,8 +9,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.config.groups import PreemptionRules
 from dovetail.formats.timestamps import timestamp
 from dovetail.query.preemption_rules import rules_of
-from dovetail.queue.preemption.budget import rules_now
-from dovetail.queue.preemption.policy import Rules
+from dovetail.queue.preemption.policy import Rules, rules_now
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -2,7 +2,7 @@
 
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.model.candidates import Candidate
-from dovetail.queue.preemption.search_turns import SearchTurns
+from dovetail.queue.preemption.negative_cache import SearchTurns
 from tests.core.engine.builders import make_ask
 
 KEPT = Reservation(job=Candidate(key="large", ask=make_ask("8")), at_seconds=60, claims=())
