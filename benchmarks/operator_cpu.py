@@ -41,6 +41,7 @@ from tests.poison.api_server import ApiServer
 AT = "2026-01-01T00:00:00Z"
 RUN_SECONDS = 2.0
 SETTLING_SECONDS = 2.0
+PROGRAM = "import sys; from dovetail_operator.main import main; sys.exit(main())"
 _TICKS = os.sysconf("SC_CLK_TCK")
 # Delays of the controllers that the server plays.
 _STEP_SECONDS = 0.02
@@ -191,10 +192,14 @@ class Plane(ApiServer):
 
 
 async def turn(
-    play: Callable[[Plane, int, argparse.Namespace], Any], *, checkout: Path, args: argparse.Namespace
+    play: Callable[[Plane, int, argparse.Namespace], Any],
+    *,
+    checkout: Path,
+    args: argparse.Namespace,
+    program: str = PROGRAM,
 ) -> float:
     """One measurement with the operator of a checkout. Returns CPU milliseconds for each job or pod."""
-    async with Plane(nodes=args.nodes).running() as api, _operator(api, checkout=checkout) as pid:
+    async with Plane(nodes=args.nodes).running() as api, _operator(api, checkout=checkout, program=program) as pid:
         return float(await play(api, pid, args))
 
 
@@ -267,14 +272,13 @@ def cpu_ms(pid: int) -> float:
 
 
 @asynccontextmanager
-async def _operator(api: Plane, *, checkout: Path) -> AsyncIterator[int]:
+async def _operator(api: Plane, *, checkout: Path, program: str) -> AsyncIterator[int]:
     """The operator of a checkout on this API server, once it follows all objects."""
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig = Path(folder) / "kubeconfig"
         kubeconfig.write_text(_kubeconfig(api.url), encoding="utf-8")
         path = os.pathsep.join(str(checkout / root) for root in turns.ROOTS)
         port = plane.free_port()
-        program = "import sys; from dovetail_operator.main import main; sys.exit(main())"
         argv = ["-c", program, f"--kubeconfig={kubeconfig}", f"--metrics-port={port}"]
         environment = {**os.environ, "PYTHONPATH": path, "POD_NAMESPACE": "home", "PYTHONDONTWRITEBYTECODE": ""}
         log = Path(folder) / "log"
@@ -287,8 +291,9 @@ async def _operator(api: Plane, *, checkout: Path) -> AsyncIterator[int]:
             await asyncio.sleep(SETTLING_SECONDS)
             yield process.pid
         finally:
+            # Nothing of it is kept, and with a queue of another kind it may not end by itself.
             if process.returncode is None:
-                process.terminate()
+                process.kill()
             await process.wait()
 
 
