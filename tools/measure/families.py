@@ -13,11 +13,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
-PARTS: Final = (
-    "core", "operator", "scheduler_extender", "node_agent", "admission_webhook", "local_node", "gateway", "cli",
-    "sandbox",
-)  # fmt: skip
+from tools.measure.modules import PARTS, ROOT
+
 _LEAST_SHARED: Final = 3
 _LEAST_RATIO: Final = 0.6
 

@@ -66,13 +66,11 @@ def _imported(text: str, *, known: Mapping[str, str]) -> Iterator[str]:
 
 def thin(texts: Mapping[str, str]) -> Mapping[str, str]:
     """The modules that belong to their only importer, which is of their own package, with that importer."""
-    users = importers(texts)
     found = {}
-    for name, text in texts.items():
-        if len(users[name]) != 1 or len(text.splitlines()) >= LEAST_LINES or is_excused(text):
-            continue
-        (user,) = users[name]
-        if user.rpartition(".")[0] == name.rpartition(".")[0] and not is_package(name):
+    for name, users in importers(texts).items():
+        user = next(iter(users), "")
+        near = len(users) == 1 and user.rpartition(".")[0] == name.rpartition(".")[0]
+        if near and len(texts[name].splitlines()) < LEAST_LINES and not (is_package(name) or is_excused(texts[name])):
             found[name] = user
     return found
 
