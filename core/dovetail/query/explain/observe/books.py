@@ -15,7 +15,7 @@ from dovetail.answers.observe import DeviceSystem
 from dovetail.api.builtin import Node, Pod, is_terminated
 from dovetail.formats.quantities import Quantity, QuantityError, mebibytes, milli, read_whole, whole
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail.pods.effective_request import peak
+from dovetail.pods.containers import peak
 from dovetail.pods.tenancy import controller_of
 from dovetail.query.explain.observe import hami
 from dovetail.query.explain.observe.demands import NVIDIA, VOLCANO_COUNT, Demand, counts_devices, demand_of

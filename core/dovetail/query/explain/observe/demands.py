@@ -10,8 +10,7 @@ from dovetail.api.builtin import Pod, PodSpec
 from dovetail.formats.quantities import QuantityError, mebibytes, milli, whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, KNOWN_RESOURCES, is_mig
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError
-from dovetail.pods.containers import every_container
-from dovetail.pods.effective_request import peak
+from dovetail.pods.containers import every_container, peak
 from dovetail.pods.translation.annotations import fraction_in
 from dovetail.pods.translation.resources import FOREIGN, asked_of_hami
 
