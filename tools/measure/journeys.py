@@ -1,12 +1,11 @@
 """How much of the product a journey passes: its modules, functions and calls, from where it begins to its end.
 
 `python -m tools.measure.journeys` runs one test for each journey and prints a table; `--modules` names the modules in
-the order of the journey, with their functions. What other tasks run while the journey waits for them counts too: a
-scheduling cycle runs in slices of time.
+the order of the journey, with their functions. A call counts if a function that begins the journey is among its
+callers, so the counts do not depend on what other tasks run meanwhile.
 """
 
 import argparse
-import dis
 import json
 import sys
 from collections import defaultdict
@@ -46,13 +45,15 @@ class Journey:
 _EVENT: Final = ("operator/dovetail_operator/controller/event_handlers.py", "Changes.job_changed")
 _CYCLE: Final = ("operator/dovetail_operator/queue/loop.py", "SchedulingLoop._run_cycle")
 _RECONCILE: Final = ("operator/dovetail_operator/controller/reconciler.py", "Reconciler.reconcile")
+# A cycle's iterator runs in a greenlet of its own, with no caller.
+_VERDICTS: Final = ("operator/dovetail_operator/queue/time_slices.py", "Pausable.over.<locals>.work")
 _VERB: Final = ("scheduler_extender/dovetail_extender/server.py", "Verbs.filter")
 
 JOURNEYS: Final = (
     Journey(name="filter", test=_NAMED, begins=frozenset({_VERB}), passes=1),
-    Journey(name="event to status", test=_REFUSED, begins=frozenset({_EVENT, _CYCLE, _RECONCILE})),
+    Journey(name="event to status", test=_REFUSED, begins=frozenset({_EVENT, _CYCLE, _VERDICTS, _RECONCILE})),
     Journey(name="its event", test=_REFUSED, begins=frozenset({_EVENT})),
-    Journey(name="its cycles", test=_REFUSED, begins=frozenset({_CYCLE})),
+    Journey(name="its cycles", test=_REFUSED, begins=frozenset({_CYCLE, _VERDICTS})),
     Journey(name="its reconciles", test=_REFUSED, begins=frozenset({_RECONCILE})),
 )
 
@@ -86,28 +87,25 @@ class _Way:
     def __init__(self, journey: Journey, *, taken: Taken) -> None:
         self._journey = journey
         self._taken = taken
+        # Kept until the end, so that no other frame has the identity of one of them.
         self._begun: list[FrameType] = []
-        self._count = 0
 
     def called(self, frame: FrameType, *, path: str) -> None:
-        """Record a call of the product, if the journey is under way."""
+        """Record a call of the product, if a function that begins the journey is among its callers."""
         if (path, frame.f_code.co_qualname) in self._journey.begins and all(frame is not each for each in self._begun):
             self._begun.append(frame)
-            self._count += 1
-        if not self._begun or self._journey.passes not in {None, self._count}:
+        if not self._is_on_the_way(frame):
             return
         self._taken.calls += 1
         self._taken.functions[path][frame.f_code.co_qualname] = None
 
-    def left(self, frame: FrameType) -> None:
-        """End the journey if a function that began it returns, and is not a coroutine that only waits."""
-        if any(frame is each for each in self._begun) and not _waits(frame):
-            self._begun = [each for each in self._begun if each is not frame]
-
-
-def _waits(frame: FrameType) -> bool:
-    instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-    return "YIELD" in instruction or "SEND" in instruction
+    def _is_on_the_way(self, frame: FrameType) -> bool:
+        passes = self._journey.passes
+        counted = self._begun if passes is None else self._begun[passes - 1 : passes]
+        caller: FrameType | None = frame
+        while caller is not None and all(caller is not each for each in counted):
+            caller = caller.f_back
+        return caller is not None
 
 
 @contextmanager
@@ -115,16 +113,15 @@ def _profiled(ways: Sequence[_Way]) -> Iterator[None]:
     paths: dict[str, str | None] = {}
 
     def profile(frame: FrameType, event: str, _argument: object) -> None:
+        if event != "call":
+            return
         name = frame.f_code.co_filename
         if name not in paths:
             paths[name] = _product_path(name)
         if (path := paths[name]) is None:
             return
         for way in ways:
-            if event == "call":
-                way.called(frame, path=path)
-            elif event == "return":
-                way.left(frame)
+            way.called(frame, path=path)
 
     if not ways:
         yield

@@ -15,11 +15,10 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats
 from dovetail.engine.model.settings import FragmentationPolicy
-from dovetail.engine.score.capacity_mirror import CapacityMirror
 from dovetail.engine.score.fragmentation_term import BestFit, CachedTerm, FragmentationTerm
 from dovetail.engine.score.mix_record import MOST_OF_PROFILE, MOST_SHAPES, MixRecord, weighed
 from dovetail.engine.score.priced_rows import shape_of
-from dovetail.engine.score.priced_term import PricedTerm, Pricing
+from dovetail.engine.score.priced_term import CapacityMirror, PricedTerm, Pricing
 from dovetail.fragmentation import cutting_stock
 from dovetail.fragmentation.appraisal import Appraisal
 from dovetail.fragmentation.arrivals import LearnedMix, LearningSettings

@@ -1,21 +1,169 @@
 """A fragmentation term by an appraisal of the free capacity of one ledger."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
 
 from dovetail.engine.filter.device_choice import FreeDevices
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.ledger.node_table import NOTHING_READ
 from dovetail.engine.model.claims import Ask
-from dovetail.engine.model.columns import Floats
-from dovetail.engine.score.capacity_mirror import CapacityMirror
+from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Floats
+from dovetail.engine.model.inventory import FOREIGN_LIMIT
+from dovetail.engine.model.node_row import NodeRow
 from dovetail.engine.score.fragmentation_term import BestFit, CachedTerm, FragmentationTerm
 from dovetail.engine.score.priced_rows import PricedRows, device_values, value_of
 from dovetail.fragmentation.appraisal import Appraisal, FGDAppraisal
-from dovetail.fragmentation.capacity import Columns
+from dovetail.fragmentation.capacity import Columns, Room
 from dovetail.fragmentation.ph_terms import PHAppraisal
 from dovetail.fragmentation.prices import PHSettings
 from dovetail.fragmentation.workload_mix import Mix
+from dovetail.gpu.request import WHOLE_MILLI
+
+# Spare rows, so that a new node does not force a rebuild.
+_SPARE_ROWS: Final = 64
+_LONGEST_LOG: Final = 1 << 20
+_NOTHING: Final = Room(
+    model="", cpu_milli=0, memory_mib=0, left=(), gpus=0, cpu_capacity_milli=0, memory_capacity_mib=0
+)
+_CLOSED: Final = (MODE_CODES["Exclusive"], MODE_CODES["TimeShared"])
+
+
+class CapacityMirror:
+    """Columns that follow a ledger, row by row. `generation` counts the rebuilds."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._position = NOTHING_READ
+        self.generation = 0
+        self._rooms: dict[int, Room] = {}
+        self.columns = _blank(rows=0, width=1, models=())
+
+    def follow(self) -> None:
+        """Apply what changed in the ledger since the last call."""
+        ledger = self._ledger
+        if self._position == ledger.changes:
+            return
+        self._read(sorted(ledger.touched_since(self._position)))
+
+    def over(self, copy: Ledger, *, changed: Iterable[int]) -> "CapacityMirror":
+        """The mirror of a copy of the ledger. `changed` are the rows in which the copy may differ.
+
+        Its `generation` is another if it had to be rebuilt.
+        """
+        other = CapacityMirror(copy)
+        other.generation, other.columns, other._rooms = self.generation, self.columns.copy(), dict(self._rooms)
+        # The ledger may have got nodes after the copy was made.
+        for row in range(copy.size, self._ledger.size):
+            other._become(row, room=_NOTHING)
+        other._read(sorted(row for row in changed if row < copy.size))
+        return other
+
+    def _read(self, rows: list[int]) -> None:
+        """Read these rows of the ledger; all others are up to date."""
+        ledger = self._ledger
+        rooms = self._rooms_of(rows)
+        if not self._has_place(rooms):
+            self._rebuild(rooms)
+            rows = list(range(ledger.size))
+            rooms = self._rooms_of(rows)
+        for row, room in zip(rows, rooms, strict=True):
+            if self._rooms.get(row) != room:
+                self._become(row, room=room)
+        self._position = ledger.changes
+
+    def has_seen(self, node: str) -> bool:
+        """Whether a node's row is up to date; other rows may be behind."""
+        return self._position != NOTHING_READ and self._ledger.changed_at(node) <= self._position
+
+    @contextmanager
+    def without(self, key: str) -> Iterator[None]:
+        """The columns without the claim `key`, inside the `with` block."""
+        claim = self._ledger.claim(key)
+        row = -1 if claim is None else int(self._ledger.rows([claim.node])[0])
+        if row < 0:
+            yield
+            return
+        with_it, without_it = (self._rooms_of([row], without=without)[0] for without in ("", key))
+        self._become(row, room=without_it)
+        try:
+            yield
+        finally:
+            self._become(row, room=with_it)
+
+    def _become(self, row: int, *, room: Room) -> None:
+        self._rooms[row] = room
+        self.columns.become(row, room=room)
+
+    def _rooms_of(self, rows: Iterable[int], *, without: str = "") -> list[Room]:
+        """What each node has free and in total, if the claim `without` did not exist."""
+        ledger = self._ledger
+        models, fraction = ledger.model_names(), ledger.limits.guard_fraction
+        nodes = (ledger.node_row(ledger.name(row), without=without) for row in rows)
+        return [_room(node, models=models, guard_fraction=fraction) for node in nodes]
+
+    def _has_place(self, rooms: Sequence[Room]) -> bool:
+        columns = self.columns
+        width = columns.left.shape[1]
+        return (
+            self._ledger.size <= len(columns)
+            and columns.changes < _LONGEST_LOG
+            and all(room.model in columns.model_names and len(room.left) <= width for room in rooms)
+        )
+
+    def _rebuild(self, rooms: Sequence[Room]) -> None:
+        size = self._ledger.size
+        models = {*self.columns.model_names, *(room.model for room in rooms)}
+        width = max([self.columns.left.shape[1], *(len(room.left) for room in rooms)])
+        self.columns = _blank(rows=size + max(_SPARE_ROWS, size // 8), width=width, models=tuple(sorted(models)))
+        self._rooms.clear()
+        self.generation += 1
+
+
+def _blank(*, rows: int, width: int, models: Sequence[str]) -> Columns:
+    zeros = [0] * rows
+    return Columns(
+        cpu_milli=zeros, memory_mib=zeros, gpus=zeros, models=[""] * rows, width=width, more_models=("", *models)
+    )
+
+
+def _room(node: NodeRow, *, models: Sequence[str], guard_fraction: float) -> Room:
+    """What a node has free and in total."""
+    model = models[node.model[0]] if node.present[:1] == [True] else ""
+    if not node.known or node.blocked or node.node_cordoned:
+        return replace(_NOTHING, model=model, left=(0,) * len(node.present))
+    usable = [
+        present and healthy and not cordoned
+        for present, healthy, cordoned in zip(node.present, node.healthy, node.cordoned, strict=True)
+    ]
+    return Room(
+        model=model,
+        cpu_milli=max(0, node.cpu_free),
+        memory_mib=max(0, node.memory_free),
+        left=tuple(
+            _left_milli(node, slot=slot, guard_fraction=guard_fraction) if usable[slot] else 0
+            for slot in range(len(usable))
+        ),
+        gpus=sum(usable),
+        cpu_capacity_milli=max(0, node.cpu_milli),
+        memory_capacity_mib=max(0, node.memory_mib),
+    )
+
+
+def _left_milli(node: NodeRow, *, slot: int, guard_fraction: float) -> int:
+    """Milli left of a device: by share or by memory, whichever is less."""
+    mode, total, foreign = node.mode[slot], node.total[slot], node.foreign[slot]
+    if mode in _CLOSED:
+        return 0
+    left = node.share_left[slot]
+    if mode != NO_MODE or foreign > total * FOREIGN_LIMIT:
+        usable = int(total * min(node.guard[slot], guard_fraction))
+        free_mib = max(0, usable - node.promised[slot] - foreign)
+        if free_mib < usable * left // WHOLE_MILLI:
+            left = free_mib * WHOLE_MILLI // max(1, usable)
+    return min(WHOLE_MILLI, max(0, left))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

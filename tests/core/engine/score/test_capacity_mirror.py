@@ -5,7 +5,7 @@ import pytest
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.settings import Limits
-from dovetail.engine.score.capacity_mirror import CapacityMirror
+from dovetail.engine.score.priced_term import CapacityMirror
 from dovetail.fragmentation.capacity import CPU, MEMORY
 from tests.core.engine.builders import add_node, hold_devices, make_device, make_ledger
 

@@ -12,11 +12,10 @@ from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.settings import FragmentationPolicy
-from dovetail.engine.score.capacity_mirror import CapacityMirror
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.engine.score.fragmentation_term import BestFit
 from dovetail.engine.score.live_fragmentation import LiveFragmentation, price_by, term_of
-from dovetail.engine.score.priced_term import PricedTerm
+from dovetail.engine.score.priced_term import CapacityMirror, PricedTerm
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 from tests.core.engine.score.test_live_fragmentation import ASKS, NODES, fragments_on
 

@@ -12,9 +12,9 @@ from dovetail.engine.filter.fit import Fit, Judgement, check
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.settings import FragmentationPolicy
-from dovetail.engine.score.capacity_mirror import CapacityMirror
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
+from dovetail.engine.score.priced_term import CapacityMirror
 from dovetail.fragmentation import cutting_stock
 from dovetail.fragmentation.arrivals import LearningSettings
 from dovetail.gpu.request import parse

@@ -14,7 +14,6 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.inventory import NodeFacts
 from dovetail.engine.model.settings import FragmentationPolicy
-from dovetail.engine.score.capacity_mirror import CapacityMirror
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.engine.score.fragmentation_term import BestFit
 from dovetail.engine.score.live_fragmentation import (
@@ -25,7 +24,7 @@ from dovetail.engine.score.live_fragmentation import (
     term_of,
 )
 from dovetail.engine.score.mix_record import MixRecord, record_in, text_of
-from dovetail.engine.score.priced_term import PricedTerm
+from dovetail.engine.score.priced_term import CapacityMirror, PricedTerm
 from dovetail.engine.score.warm_start import restored_at_once
 from tests.core.engine.builders import make_ask
 from tests.core.engine.ledger.test_partitions import (
