@@ -32,7 +32,12 @@ _CLOSED: Final = (MODE_CODES["Exclusive"], MODE_CODES["TimeShared"])
 
 
 class CapacityMirror:
-    """Columns that follow a ledger, row by row. `generation` counts the rebuilds."""
+    """The ledger's free capacity as columns of the fragmentation mathematics: CPU, memory, milli of each device.
+
+    A device's milli are what is left of its share, or of its memory where that is less. A device has none left if it
+    takes no more pods or only time-shared ones, or if its node takes no pods. The columns follow the ledger row by row;
+    `generation` counts the rebuilds.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
