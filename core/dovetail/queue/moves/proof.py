@@ -19,9 +19,9 @@ import numpy as np
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
-from dovetail.engine.score.capacity_mirror import CapacityMirror
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.engine.score.priced_rows import shape_of
+from dovetail.engine.score.priced_term import CapacityMirror
 from dovetail.fragmentation.capacity import Bools
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
 from dovetail.queue.backfill.advance_reservation import Windows
