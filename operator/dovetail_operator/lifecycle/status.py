@@ -10,6 +10,7 @@ from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import (
     FINISHED,
     AssignedDevice,
+    Attempt,
     DeviceKind,
     Elastic,
     GPUJobStatus,
@@ -37,6 +38,7 @@ from dovetail_operator.job.retries import retry_of
 from dovetail_operator.lifecycle import preemption
 
 _NODES_IN_LINE: Final = 4
+_KEPT_ATTEMPTS: Final = 16
 
 
 def status_of(seen: Observed, *, stage: Stage) -> GPUJobStatus:

@@ -14,7 +14,6 @@ from dovetail.engine.model.topology import DEFAULT_LEVELS
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.queue.inputs.candidates import CPU
 from dovetail.queue.verdicts import Admitted
-from dovetail_operator.state import state
 from dovetail_operator.state.state import State, build_state, read_request
 from tests.operator_.builders import NO_ROOM, NOW, at, make_child, make_job, make_state
 
@@ -150,7 +149,7 @@ def test_equal_specs_of_a_namespace_are_read_once(state: State, monkeypatch: pyt
         read.append(f"{job.metadata.namespace}/{job.metadata.name}")
         return read_request(job, **more)
 
-    monkeypatch.setattr(requests, "read_request", note)
+    monkeypatch.setattr("dovetail_operator.state.state.read_request", note)
     for number in range(3):
         put(state, make_job(f"same-{number}", gpu="0.5"))
     put(state, make_job("other", gpu="0.25"))
