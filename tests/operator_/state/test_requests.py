@@ -14,7 +14,7 @@ from dovetail.engine.model.topology import DEFAULT_LEVELS
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.queue.inputs.candidates import CPU
 from dovetail.queue.verdicts import Admitted
-from dovetail_operator.state.state import State, build_state, read_request
+from dovetail_operator.state.state import Reading, State, build_state, read_request
 from tests.operator_.builders import NO_ROOM, NOW, at, make_child, make_job, make_state
 
 PLUGIN = "nvidia.com/gpu"
@@ -145,7 +145,7 @@ def test_memory_that_was_learned_is_asked_for_only_by_a_job_that_estimates(state
 def test_equal_specs_of_a_namespace_are_read_once(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     read = list[str]()
 
-    def note(job: GPUJob, **more: Any) -> state.Reading:
+    def note(job: GPUJob, **more: Any) -> Reading:
         read.append(f"{job.metadata.namespace}/{job.metadata.name}")
         return read_request(job, **more)
 
