@@ -43,6 +43,11 @@ OTHERWISE: Final[dict[tuple[str, str], tuple[int, str]]] = {
     # It says what it may not see and what is missing, and goes on.
     ("no rights", "doctor"): (0, ""),
     ("no chart", "doctor"): (1, ""),
+    # A look needs no chart, and says which rights it needs.
+    ("no rights", "observe"): (1, "you may list neither nodes nor pods"),
+    ("no rights", "observe report"): (1, "you may not list nodes"),
+    ("no chart", "observe"): (0, ""),
+    ("no chart", "observe report"): (1, "this cluster has no pod with GPUs"),
     # A user without a profile may submit, but names an image.
     **{
         (case, line): (2, NO_IMAGE) for case in ("no rights", "no chart") for line in LINES if line.startswith("gbatch")
