@@ -1,5 +1,5 @@
 // Language and colours, kept in this browser. Nothing else is stored here.
-import { effect, signal } from "@preact/signals";
+import { effect, type Signal, signal } from "@preact/signals";
 
 export type Language = "en" | "zh";
 export type Theme = "auto" | "light" | "dark";
@@ -36,9 +36,20 @@ export const theme = signal<Theme>(firstTheme());
 
 effect(() => {
   document.documentElement.lang = language.value === "zh" ? "zh-Hans" : "en";
-  store("language", language.value);
 });
 effect(() => {
   document.documentElement.dataset["theme"] = theme.value;
-  store("theme", theme.value);
 });
+
+// Only what a person chose is stored: until then, the language is that of the browser, also when that changes.
+function keep(name: string, choice: Signal<string>): void {
+  const first = choice.peek();
+  let chosen = false;
+  effect(() => {
+    chosen ||= choice.value !== first;
+    if (chosen) store(name, choice.value);
+  });
+}
+
+keep("language", language);
+keep("theme", theme);

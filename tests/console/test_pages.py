@@ -254,6 +254,17 @@ async def test_the_whole_console_speaks_chinese(window: Window) -> None:
     await expect(page.locator("html")).to_have_attribute("lang", "zh-Hans")
 
 
+async def test_the_language_is_the_browsers_until_a_person_chooses_one(browser: Browser, face: Face) -> None:
+    stored = "localStorage.getItem('dovetail-language')"
+    async with browsers.window(browser, url=face.url) as person:
+        page = await person.sign_in("red-token", path="settings")
+        assert await page.evaluate(stored) is None
+        await page.get_by_label("Language").select_option("zh")
+        assert await page.evaluate(stored) == "zh"
+        await page.get_by_label("语言").select_option("en")
+        assert await page.evaluate(stored) == "en"
+
+
 async def test_the_keyboard_alone_reaches_a_job(window: Window) -> None:
     page = await window.sign_in("red-token", path="jobs?search=next")
     await page.get_by_label("Search jobs").focus()
