@@ -185,14 +185,14 @@ async def test_seven_tabs_share_one_stream(window: Window, face: Face, api: Gate
     for page in tabs:
         await shows(page, "live")
     job = api.objects["gpujobs"]["red/next"]
-    job["status"]["message"] = "Need 16 GPUs, only 5 available"
+    job["status"] |= {"message": "Need 16 GPUs, only 5 available", "details": []}
     api.put("gpujobs", job)
     for page in tabs:
         await shows(page, "only 5 available")
     assert face.made.metrics.streams._value.get() == 1
     # The next tab takes over.
     await tabs[0].close()
-    job["status"]["message"] = "Need 16 GPUs, only 6 available"
+    job["status"] |= {"message": "Need 16 GPUs, only 6 available", "details": []}
     api.put("gpujobs", job)
     await shows(tabs[6], "only 6 available")
 
@@ -208,7 +208,7 @@ async def test_a_gateway_that_is_away_is_said_within_5_s_and_all_comes_back(
         await expect(page.get_by_text("The gateway does not answer.")).to_be_visible(timeout=5_000)
         await expect(page.get_by_role("link", name="next")).to_be_visible()
         job = api.objects["gpujobs"]["red/next"]
-        job["status"]["message"] = "next needs 16 GPUs, only 2 available"
+        job["status"] |= {"message": "next needs 16 GPUs, only 2 available", "details": []}
         api.put("gpujobs", job)
         await person.context.set_offline(False)
         await shows(page, "only 2 available")
@@ -222,6 +222,6 @@ async def test_without_a_stream_the_page_polls(window: Window, api: GatewayApiSe
     page = await window.sign_in("red-token", path="jobs")
     await shows(page, "The live stream cannot be held")
     job = api.objects["gpujobs"]["red/next"]
-    job["status"]["message"] = "Need 16 GPUs, only 4 available"
+    job["status"] |= {"message": "Need 16 GPUs, only 4 available", "details": []}
     api.put("gpujobs", job)
     await shows(page, "only 4 available")

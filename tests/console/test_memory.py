@@ -28,7 +28,7 @@ async def test_rows_that_were_replaced_are_freed(window: Window, api: GatewayApi
     for turn in range(ROUNDS):
         for name in ("next", "after"):
             job = api.objects["gpujobs"][f"red/{name}"]
-            job["status"]["message"] = f"{name} waits since turn {turn}"
+            job["status"] |= {"message": f"{name} waits since turn {turn}", "details": []}
             api.put("gpujobs", job)
             await shows(page, f"{name} waits since turn {turn}")
     devtools = await window.context.new_cdp_session(page)

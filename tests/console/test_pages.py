@@ -188,7 +188,7 @@ async def test_a_log_that_cannot_be_read_says_why(window: Window, api: GatewayAp
 async def test_changes_come_without_a_reload(window: Window, api: GatewayApiServer) -> None:
     page = await window.sign_in("red-token", path="jobs")
     job = api.objects["gpujobs"]["red/next"]
-    job["status"]["message"] = "Need 16 GPUs, only 3 available"
+    job["status"] |= {"message": "Need 16 GPUs, only 3 available", "details": []}
     api.put("gpujobs", job)
     await shows(page, "only 3 available")
 
