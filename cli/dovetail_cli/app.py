@@ -74,12 +74,10 @@ COMMANDS: Final[dict[str, Entry]] = {
     "snapshot": Entry("dovetail_cli.commands.snapshot:snapshot", "Write the cluster into a file that can be simulated"),
     "simulate": Entry("dovetail_cli.commands.simulate:simulate", "Run a trace or a snapshot under several policies"),
     "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload", "sandbox"),
-    "whoami": Entry("dovetail_cli.commands.whoami:whoami", "Which cluster commands and Python use, and as whom"),
+    "whoami": Entry("dovetail_cli.commands.setup:whoami", "Which cluster commands and Python use, and as whom"),
     "config": Entry("dovetail_cli.commands.config:app", "Profiles: gbatch's defaults for jobs on a cluster"),
     "migrate": Entry("dovetail_cli.commands.migrate:app", "Values of the chart for scripts of another system"),
-    "completion": Entry(
-        "dovetail_cli.commands.completion:completion", "Let the shell complete jobs, nodes and options"
-    ),
+    "completion": Entry("dovetail_cli.commands.setup:completion", "Let the shell complete jobs, nodes and options"),
     "gflowd": Entry(
         "dovetail_cli.commands.gflowd:app",
         "Start, show and stop the local sandbox, for scripts that begin so",

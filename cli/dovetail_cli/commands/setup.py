@@ -1,5 +1,10 @@
-"""`dovetail whoami`: which cluster commands and Python programs use, and as whom."""
+"""`dovetail whoami|completion`: what the commands use, and how the shell completes them."""
 
+from typing import Annotated
+
+import typer
+
+from dovetail_cli.ui.errors import UsageError
 from dovetail_cli.ui.options import Context, Kubeconfig, Namespace, Output
 
 
@@ -19,3 +24,14 @@ def whoami(
 
     output.check_format(form)
     print(identity.show(form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))
+
+
+def completion(
+    shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+) -> None:
+    """Print the lines by which a shell completes these commands."""
+    from dovetail_cli.completion import programs
+
+    if shell not in programs.SHELLS:
+        raise UsageError(f'SHELL "{shell}": unknown shell, allowed are {", ".join(programs.SHELLS)}')
+    programs.print_script(shell)
