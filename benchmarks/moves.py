@@ -47,7 +47,7 @@ EMPTY_ENOUGH = 0.93
 # A knapsack whose worth exceeds one device by less adds no column.
 LEAST_GAIN = 1e-6
 # What a move must gain, in GPUs for one lifetime: the points of the curve.
-WORTH = (1.5, 1.15, 0.65, 0.4)
+WORTH = (1.15, 0.65)
 HOUR = 3600.0
 
 
