@@ -112,8 +112,8 @@ class _Way:
 def _profiled(ways: Sequence[_Way]) -> Iterator[None]:
     paths: dict[str, str | None] = {}
 
-    def profile(frame: FrameType, event: str, _argument: object) -> None:
-        if event != "call":
+    def profile(frame: FrameType, *event: Any) -> None:
+        if event[0] != "call":
             return
         name = frame.f_code.co_filename
         if name not in paths:
