@@ -77,6 +77,17 @@ export function Palette() {
     },
   });
   const api = combobox.connect(service, normalizeProps);
+  const press = (event: KeyboardEvent) => {
+    // The list would take Escape for itself.
+    if (event.key === "Escape") close();
+    // Who types fast presses Enter before the list has marked its first entry.
+    if (event.key === "Enter" && !event.isComposing && !entries.some((entry) => entry.id === api.highlightedValue)) {
+      event.preventDefault();
+      event.stopPropagation();
+      close();
+      entries[0]?.run();
+    }
+  };
   return (
     <dialog
       ref={dialog}
@@ -84,8 +95,7 @@ export function Palette() {
       aria-label={t("palette")}
       onClose={close}
       onMouseDown={(event) => event.target === dialog.current && close()}
-      // The list would take Escape for itself.
-      onKeyDownCapture={(event) => event.key === "Escape" && close()}
+      onKeyDownCapture={press}
     >
       <div {...api.getRootProps()}>
         <div {...api.getControlProps()}>
