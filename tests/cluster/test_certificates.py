@@ -189,9 +189,12 @@ async def test_helm_itself_leaves_what_is_trusted_through_upgrades_and_a_rollbac
     administrator: Client, apart: Cluster
 ) -> None:
     release = ("--namespace", NAMESPACE, "--kubeconfig", apart.kubeconfig)
-    port = apart.state().ports["webhook.port"]
+    ports = apart.state().ports
+    port = ports["webhook.port"]
     values = (
         IMAGES,
+        # Another port of the same name would be a second one next to that of the manager who made the Service.
+        f"--set=gateway.port={ports['gateway.port']}",
         f"--set=webhook.url=https://127.0.0.1:{port}",
         "--set=simulation.enabled=true",
         "--set=crds.install=false",

@@ -21,6 +21,14 @@ PAGES = [
 
 async def test_chosen_jobs_are_held_and_cancelled_together(window: Window, api: GatewayApiServer) -> None:
     page = await window.sign_in("red-token", path="jobs")
+    await page.get_by_label("Select all unfinished jobs shown").check()
+    await page.get_by_role("button", name="Cancel", exact=True).click()
+    await expect(page.get_by_role("dialog").locator(".verdict")).to_contain_text(
+        "1 train alone: 2 jobs would start sooner"
+    )
+    await page.get_by_role("dialog").get_by_role("button", name="Keep them").click()
+    assert not any(each["spec"].get("cancel") for each in api.objects["gpujobs"].values())
+    await page.get_by_label("Select all unfinished jobs shown").uncheck()
     await page.get_by_label("Select 2 next").check()
     await page.get_by_label("Select 3 after").check()
     bar = page.get_by_role("group", name="2 selected")
@@ -29,12 +37,6 @@ async def test_chosen_jobs_are_held_and_cancelled_together(window: Window, api: 
     await shows(page, "Held: 2 jobs")
     await expect(bar).to_have_count(0)
     await page.get_by_label("Select all unfinished jobs shown").check()
-    await page.get_by_role("button", name="Cancel", exact=True).click()
-    await expect(page.get_by_role("dialog").locator(".verdict")).to_contain_text(
-        "1 train alone: 2 jobs would start sooner"
-    )
-    await page.get_by_role("dialog").get_by_role("button", name="Keep them").click()
-    assert not any(each["spec"].get("cancel") for each in api.objects["gpujobs"].values())
     await page.get_by_role("button", name="Cancel", exact=True).click()
     await page.get_by_role("dialog").get_by_role("button", name="Cancel 3 jobs").click()
     await shows(page, "Cancelled: 3 jobs")

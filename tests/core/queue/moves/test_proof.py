@@ -247,7 +247,7 @@ class Closed(Open):
     """A limit that nobody passes."""
 
     def refusal(self, job: Candidate) -> Refused | None:
-        return Refused(reason="QuotaExceeded", message=f"GPUQuota team: {job.name} is beyond its limit")
+        return Refused(reason="Quota", message=f"GPUQuota team: {job.name} is beyond its limit")
 
 
 def test_a_limit_that_keeps_the_job_waiting_is_no_matter_of_room() -> None:
