@@ -17,7 +17,8 @@ import pytest
 from PIL import Image
 from playwright.async_api import Page, expect
 
-from dovetail.api.resources import NAMESPACES
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.resources import GPUNODES, NAMESPACES
 from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
@@ -29,6 +30,7 @@ from dovetail_sandbox.localnode import credentials
 from dovetail_sandbox.localnode.credentials import Subject
 from dovetail_sandbox.progress import reporter
 from tests.cluster.jobs import Jobs
+from tests.cluster.test_agent import until
 from tests.console import browser as browsers
 from tests.console.browser import CHROMIUM, PATIENCE_MS, shows
 
@@ -66,7 +68,7 @@ PICTURES: Final = [
     ("overview", "overview", "segment", False),
     ("overview-dark", "overview", "segment", True),
     ("jobs", "jobs", "distill", False),
-    ("job", "job/vision/segment", "V100", False),
+    ("job", "job/vision/segment", "Why it waits", False),
     ("submit", "submit?gpu=4(V100)&limit=2h&command=python train.py", "Starts now", False),
     ("nodes", "nodes", "v100-0", False),
     ("plan", "plan?hours=12", "segment", False),
@@ -125,6 +127,15 @@ async def seed(sandbox: Cluster, *, folder: Path) -> None:
             await Jobs(client, namespace=namespace).until(
                 name, lambda status: status.queue is not None and status.queue.estimated_start is not None
             )
+        # The load of what runs.
+        await until(lambda: idle_devices(client), lambda idle: idle == 0)
+
+
+async def idle_devices(client: Client) -> int:
+    """How many devices of the nodes of `FILLING`'s whole GPUs no report has seen at work; some stay free."""
+    nodes = (await client.list(GPUNODES, as_type=GPUNode)).items
+    full = ("a100-0", "a100-1", "v100-0")
+    return sum(not device.utilization for node in nodes if node.metadata.name in full for device in node.status.devices)
 
 
 def kubeconfig_of(user: str, *, sandbox: Cluster, folder: Path) -> Path:

@@ -94,9 +94,9 @@ function OwnJobs() {
   );
 }
 
-// Jobs without a position, such as those that exceed the capacity, come last.
+// Jobs without an estimate come last, in the order of the queue.
 function NextUp() {
-  const waiting = waitingJobs().sort(byState).slice(0, SHOWN);
+  const waiting = waitingJobs().sort(byStart).slice(0, SHOWN);
   return (
     <Card title={t("nextUp")} flush actions={<a href={pathTo("plan")}>{t("toPlan")}</a>}>
       {waiting.length ? <JobList jobs={waiting} /> : <NothingWaits />}
@@ -134,6 +134,11 @@ const JobList = ({ jobs: list, end = startOf }: { jobs: readonly JobRow[]; end?:
 
 const byState = (a: JobRow, b: JobRow): number =>
   Number(WAITING.has(b.phase)) - Number(WAITING.has(a.phase)) || (a.position ?? 1e9) - (b.position ?? 1e9) || (b.number ?? 0) - (a.number ?? 0);
+
+const byStart = (a: JobRow, b: JobRow): number => {
+  const [first, second] = [a.estimatedStart ?? "~", b.estimatedStart ?? "~"];
+  return first === second ? byState(a, b) : first < second ? -1 : 1;
+};
 
 function Reasons() {
   const found = new Map<string, { reason: string; jobs: number; gpus: number }>();
