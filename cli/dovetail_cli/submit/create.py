@@ -14,10 +14,10 @@ from dovetail.answers.submission import answer_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.api.resources import GPUJOBS, JOBS
-from dovetail.gpu.request import parse
 from dovetail.jobs.display_name import display_name
 from dovetail.kube.client import typed
 from dovetail.kube.errors import AlreadyExists, Forbidden, NotFound, StatusError
+from dovetail.pods.demand import request_of_job
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.ui import output
 from dovetail_cli.ui.errors import CommandError, UsageError
@@ -29,7 +29,8 @@ NUMBER_SECONDS: Final = 30.0
 ANSWER_SECONDS: Final = 1.0
 _FIRST_LOOK_SECONDS: Final = 0.02
 _LONGEST_LOOK_SECONDS: Final = 0.25
-_OTHERWISE: Final = "To run it on the CPU: --cpu-fallback. To queue it until there are such GPUs: --wait-for-capacity"
+_WITH_GPUS: Final = "To run it on the CPU: --cpu-fallback. To queue it until there are such GPUs: --wait-for-capacity"
+_ON_CPU: Final = "To queue it until there is such a node: --wait-for-capacity"
 _FOR_REAL: Final = " To run jobs on this machine: gflowd down, then gflowd up."
 _MOST_NAMESAKES: Final = 1000
 
@@ -108,9 +109,13 @@ async def refuse_if_hopeless(cluster: Cluster, *, job: GPUJob, answer: DryRun | 
 
     A MIG profile that no GPU has now may come: GPUs are partitioned for jobs that wait.
     """
-    if answer is None or answer.outcome != "Never" or parse(str(job.spec.gpu)).mig:
+    if answer is None or answer.outcome != "Never":
         return
-    why = f"{answer.message}{'' if answer.message.endswith('?') else '.'} {_OTHERWISE}"
+    request = request_of_job(job)
+    if request is not None and request.mig:
+        return
+    otherwise = _ON_CPU if request is None else _WITH_GPUS
+    why = f"{answer.message}{'' if answer.message.endswith('?') else '.'} {otherwise}"
     try:
         await cluster.client.delete(
             GPUJOBS, name=job.metadata.name, namespace=job.metadata.namespace, uid=job.metadata.uid

@@ -10,7 +10,7 @@ import yaml
 
 from dovetail.answers.submission import answer_of
 from dovetail.api.conversion import values_of
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, ResourceRequest
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.submit import create, submit
 from dovetail_cli.ui.errors import CommandError, UsageError
@@ -122,6 +122,19 @@ async def test_a_job_that_could_never_start_is_withdrawn_and_refused(
     assert "--wait-for-capacity" in str(refused.value)
     assert refused.value.exit_code == 1
     assert api.of(f"DELETE {JOBS}/train")[0].body["preconditions"] == {"uid": job.metadata.uid}
+
+
+async def test_a_job_without_gpus_that_could_never_start_is_not_sent_to_the_cpu(api: Api, cluster: Cluster) -> None:
+    job = decided("ExceedsCapacity", "no node has 10 TiB of memory")
+    on_cpu = msgspec.structs.replace(job.spec, gpu=None, resources=ResourceRequest(device="cpu"))
+    job = msgspec.structs.replace(job, spec=on_cpu)
+    api.answer(f"DELETE {JOBS}/train", Answer())
+    with pytest.raises(CommandError) as refused:
+        await create.refuse_if_hopeless(cluster, job=job, answer=answer_of(job, now=NOW))
+    assert str(refused.value) == (
+        "not queued, it could never start here: no node has 10 TiB of memory. "
+        "To queue it until there is such a node: --wait-for-capacity"
+    )
 
 
 async def test_a_job_that_cannot_be_withdrawn_is_named(api: Api, cluster: Cluster) -> None:
