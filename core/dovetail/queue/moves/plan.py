@@ -25,6 +25,10 @@ class Movable:
     saved_every_seconds: float = float("inf")
     covered_pods: Mapping[str, int] = field(default_factory=dict)
 
+    def unsaved_seconds(self, *, grace_seconds: float) -> float:
+        """What the job did since it last saved its work, at most, if it ends after the grace."""
+        return min(self.run_seconds + grace_seconds, self.saved_every_seconds)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:

@@ -68,7 +68,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tried:
-    """Moves that fit on the ledger, before the queue has judged them; `room` is that of the job that starts."""
+    """Moves that fit on the ledger, before the queue has judged them."""
 
     movers: tuple[Movable, ...]
     after: Mapping[str, tuple[Claim, ...]]
@@ -161,8 +161,9 @@ def _proven(
     look = SchedulingCycle(ledger.copy(), sites=queue.sites, leaving=leaving, gate=queue.gate(), windows=queue.windows)
     verdict: Verdict | None = None
     for each in look.in_order(queue.waiting):
-        verdict = look.at(each)
+        found = look.at(each)
         if each.key == job.key:
+            verdict = found
             break
     assert verdict is not None, "the job waits"
     if isinstance(verdict, Waits):
@@ -209,8 +210,7 @@ def _moves(tried: _Tried, *, queue: Queue, rules: Rules) -> Iterator[Move]:
 
 def lost_device_seconds(mover: Movable, *, rules: Rules) -> float:
     """What a restart loses at most: what the job does between two savings, or all that it did, and the restart."""
-    unsaved = min(mover.run_seconds + rules.grace_seconds, mover.saved_every_seconds)
-    return mover.job.gpus * (unsaved + RESTART_SECONDS)
+    return mover.job.gpus * (mover.unsaved_seconds(grace_seconds=rules.grace_seconds) + RESTART_SECONDS)
 
 
 def _after(tried: _Tried, *, queue: Queue, rules: Rules) -> tuple[Ledger, list[Leaving]]:
@@ -226,8 +226,8 @@ def _after(tried: _Tried, *, queue: Queue, rules: Rules) -> tuple[Ledger, list[L
         claims = tried.after[each.job.key]
         ledger.commit_all(claims)
         if ends := later.get(each.job.key):
-            delay = min(each.run_seconds + rules.grace_seconds, each.saved_every_seconds)
-            delay += ENDING_SECONDS + RESTART_SECONDS
+            unsaved = each.unsaved_seconds(grace_seconds=rules.grace_seconds)
+            delay = unsaved + ENDING_SECONDS + RESTART_SECONDS
             leaving += [_later(max(ends), key=claim.key, by_seconds=delay) for claim in claims]
     return ledger, leaving
 
@@ -292,7 +292,7 @@ class MovableJobs:
             is_known = len(parts) == len(each.claims) and all(part is not None for part in parts)
             # A job without GPUs would seem to lose nothing, because losses are of devices.
             if is_known and each.job.ask.gpu is not None:
-                unsaved = min(each.run_seconds + self.rules.grace_seconds, each.saved_every_seconds)
+                unsaved = each.unsaved_seconds(grace_seconds=self.rules.grace_seconds)
                 self.residents.add(key, parts=[part for part in parts if part is not None], started=-unsaved)
 
 
