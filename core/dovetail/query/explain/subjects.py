@@ -212,7 +212,8 @@ def _in_the_queue(status: GPUJobStatus) -> list[str]:
         return []
     said = [f"it is at place {place.position} of the queue"]
     if place.estimated_start is not None:
-        said.append(f"it is expected to start at {place.estimated_start}: {place.basis}")
+        basis = f": {place.basis}" if place.basis else ""
+        said.append(f"it is expected to start at {place.estimated_start}{basis}")
         if place.estimated_start_earliest and place.estimated_start_latest:
             said.append(
                 f"its bounds, which nine in ten starts are to keep: {place.estimated_start_earliest} to "
