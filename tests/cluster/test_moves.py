@@ -39,7 +39,7 @@ async def scattered(client: Client, namespace: str) -> Any:
     await jobs.phase("Running", "y")
     await jobs.delete("fills")
     await jobs.submit("big", gpu="4(V100)")
-    await jobs.phase("Queued", "big", reason="Resources")
+    await jobs.phase("Queued", "big", reason="Fragmentation")
     yield jobs
     await jobs.clear()
 
