@@ -69,8 +69,8 @@ def test_a_refusal_comes_with_the_driver_s_number(helper: Helper) -> None:
 
 
 def test_a_call_that_hangs_is_given_up_and_the_next_one_has_a_new_helper(helper: Helper) -> None:
-    calls = helper("process 7 1000", "delay cuCheckpointProcessLock 60000", seconds=2.0)
-    with pytest.raises(CheckpointFailed, match="lock 7 100: the driver did not come back in 2 s") as hung:
+    calls = helper("process 7 1000", "delay cuCheckpointProcessLock 60000", seconds=5.0)
+    with pytest.raises(CheckpointFailed, match="lock 7 100: the driver did not come back in 5 s") as hung:
         calls.lock(7, timeout_ms=100)
     assert hung.value.code is None
     assert calls.state(7) is ProcessState.RUNNING
