@@ -25,8 +25,8 @@ from dovetail_agent.devices.model import Provider
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_agent.features import features_of
 from dovetail_agent.metrics import AgentCollector
+from dovetail_agent.processes.cgroups import MOUNT
 from dovetail_agent.report.publishing import Pace
-from dovetail_agent.turns.cgroup_freezer import MOUNT
 
 log = get_logger(__name__)
 

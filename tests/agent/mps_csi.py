@@ -53,7 +53,7 @@ class Driver:
         self.process = subprocess.Popen(
             [
                 *enter,
-                *(sys.executable, "-m", "dovetail_agent.mps.csi_main", "--node=here"),
+                *(sys.executable, "-m", "dovetail_agent.mps.volume_driver.main", "--node=here"),
                 *(f"--directory={self.folder / 'mps'}", f"--kubelet={self.folder / 'kubelet'}"),
                 *(f"--staging={self.folder / 'staging'}", *self.options),
             ],

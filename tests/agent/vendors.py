@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from dovetail_agent.devices.amd import amd_driver
-from dovetail_agent.devices.ascend import ascend_driver
-from dovetail_agent.devices.card_driver import CardDriver
-from dovetail_agent.devices.intel.driver import intel_driver
+from dovetail_agent.devices.other_vendors.amd import amd_driver
+from dovetail_agent.devices.other_vendors.ascend import ascend_driver
+from dovetail_agent.devices.other_vendors.card_driver import CardDriver
+from dovetail_agent.devices.other_vendors.intel.driver import intel_driver
 from dovetail_agent.devices.poller import Known, Paces, Watch
 from tests.agent.builders import NOON
 from tests.agent.procfs import make_proc

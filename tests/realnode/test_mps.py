@@ -161,12 +161,15 @@ def node(sandbox: RealSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
     supervisor = pod_of(
         workloads[SUPERVISOR],
         module="dovetail_agent.mps.main",
-        init_module="dovetail_agent.mps.shared_memory_main",
+        init_module="dovetail_agent.mps.volume_driver.shared_memory_main",
         environment={"LD_LIBRARY_PATH": str(folder), "NVML_STUB_SCENARIO": str(folder / "nvml")},
     )
     supervisor["spec"]["containers"][0]["args"].append(f"--program={stub.program}")
     objects = [each for each in rendered.objects if each["metadata"]["name"] in {SUPERVISOR, "mps.dovetail.dev"}]
-    manifests = {SUPERVISOR: supervisor, DRIVER: pod_of(workloads[DRIVER], module="dovetail_agent.mps.csi_main")}
+    manifests = {
+        SUPERVISOR: supervisor,
+        DRIVER: pod_of(workloads[DRIVER], module="dovetail_agent.mps.volume_driver.main"),
+    }
     namespace = f"baseline-{uuid4().hex[:6]}"
     node = Node(sandbox=sandbox, namespace=namespace, folder=folder, manifests=manifests)
     sandbox.kubectl("create", "namespace", namespace)

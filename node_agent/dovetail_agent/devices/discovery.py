@@ -41,19 +41,19 @@ def _nvml(clock: Clock, proc: Path | None, _: Sequence[str]) -> Driver:
 
 
 def _amd(_: Clock, proc: Path | None, libraries: Sequence[str]) -> Driver:
-    from dovetail_agent.devices.amd import amd_driver  # noqa: PLC0415 - as above
+    from dovetail_agent.devices.other_vendors.amd import amd_driver  # noqa: PLC0415 - as above
 
     return amd_driver(proc=proc, libraries=libraries)
 
 
 def _intel(_: Clock, proc: Path | None, libraries: Sequence[str]) -> Driver:
-    from dovetail_agent.devices.intel.driver import intel_driver  # noqa: PLC0415 - as above
+    from dovetail_agent.devices.other_vendors.intel.driver import intel_driver  # noqa: PLC0415 - as above
 
     return intel_driver(proc=proc, library=libraries[0])
 
 
 def _ascend(_: Clock, proc: Path | None, libraries: Sequence[str]) -> Driver:
-    from dovetail_agent.devices.ascend import ascend_driver  # noqa: PLC0415 - as above
+    from dovetail_agent.devices.other_vendors.ascend import ascend_driver  # noqa: PLC0415 - as above
 
     return ascend_driver(proc=proc, libraries=libraries)
 

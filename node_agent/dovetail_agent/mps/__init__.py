@@ -1,1 +1,1 @@
-"""NVIDIA's MPS: the daemon, its limits, and the volume driver that gives pods its pipes."""
+"""Optional: NVIDIA's MPS, its daemon, its limits, and what the agent reports of it. Loaded with `--mps-state`."""

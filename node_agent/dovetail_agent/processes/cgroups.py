@@ -6,8 +6,11 @@ cgroup driver and runtime, so both are searched for anywhere in the path.
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+# Where the kernel's cgroups are on a node.
+MOUNT: Final = Path("/sys/fs/cgroup")
 # A systemd slice must not contain dashes within a name, so kubelet writes the UID with underscores there. Static pods
 # have a hash of their manifest in the place of a UID.
 _POD: Final = re.compile(

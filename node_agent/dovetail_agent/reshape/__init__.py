@@ -1,1 +1,1 @@
-"""Partitions idle GPUs in MIG mode again, as `GPUNode.spec.reshape` requests, and reports how that ended."""
+"""Optional: partitions idle GPUs in MIG mode as `GPUNode.spec.reshape` requests. Loaded with `--reshape`."""

@@ -1,1 +1,1 @@
-"""Time sharing: pods use a device in turns, by the cgroup freezer."""
+"""Optional: time sharing, in which pods use a device in turns by the cgroup freezer. Loaded with `--turns`."""

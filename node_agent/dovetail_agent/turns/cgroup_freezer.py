@@ -1,6 +1,6 @@
 """The kernel's freezer, cgroup v1 and v2: finds a pod's cgroup, freezes and thaws it.
 
-It uses only the standard library, because the watchdog must be small and start whatever else is broken.
+It and its imports use the standard library alone, because the watchdog must be small and start whatever is broken.
 
 NoFreezer   the machine has no usable freezer: names what is missing
 """
@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
+from dovetail_agent.processes.cgroups import MOUNT
+
 State = Literal["thawed", "freezing", "frozen"]
-MOUNT: Final = Path("/sys/fs/cgroup")
 # A pod's cgroup, as both of kubelet's drivers name it. No other pod's cgroup is below it.
 _ANY_POD: Final = re.compile(r"(^|-)pod[0-9a-f]{8}[-_]")
 _PROBE: Final = "dovetail-probe"

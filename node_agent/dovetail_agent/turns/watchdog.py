@@ -15,7 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dovetail_agent.turns.cgroup_freezer import MOUNT, Freezing, NoFreezer, freezer_at
+from dovetail_agent.processes.cgroups import MOUNT
+from dovetail_agent.turns.cgroup_freezer import Freezing, NoFreezer, freezer_at
 from dovetail_agent.turns.state_files import Mark, Marks
 
 AGENT: Final = "agent"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dovetail_agent.devices.amd import amd_driver
-from dovetail_agent.devices.ascend import ascend_driver
 from dovetail_agent.devices.driver import LibraryGone
-from dovetail_agent.devices.intel.driver import intel_driver
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample
+from dovetail_agent.devices.other_vendors.amd import amd_driver
+from dovetail_agent.devices.other_vendors.ascend import ascend_driver
+from dovetail_agent.devices.other_vendors.intel.driver import intel_driver
 from dovetail_agent.devices.poller import Watch
 from tests.agent.procfs import make_proc
 from tests.agent.vendors import Played, eventually
@@ -241,7 +241,7 @@ def test_a_binding_that_is_missing_or_does_not_fit_is_a_sentence(
     def refuse(name: str) -> None:
         raise raised
 
-    monkeypatch.setattr("dovetail_agent.devices.amd.importlib.import_module", refuse)
+    monkeypatch.setattr("dovetail_agent.devices.other_vendors.amd.importlib.import_module", refuse)
     with pytest.raises(LibraryGone) as caught:
         amd_driver(proc=None, libraries=["libc.so.6"]).find()
     assert str(caught.value) == f"import amdsmi: {sentence}"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.agent.mps_csi import HOLD, incapable
 
-MOUNT = (sys.executable, "-m", "dovetail_agent.mps.shared_memory_main")
+MOUNT = (sys.executable, "-m", "dovetail_agent.mps.volume_driver.shared_memory_main")
 
 
 def mounted(folder: Path, *sizes: str) -> str:

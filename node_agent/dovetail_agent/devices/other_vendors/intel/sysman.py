@@ -5,8 +5,8 @@ from collections.abc import Callable
 from ctypes import POINTER, byref, c_double, c_uint8, c_uint32, c_void_p
 from typing import Any, Final, TypeVar
 
-from dovetail_agent.devices.intel import structs
 from dovetail_agent.devices.library_calls import Meaning, c_function
+from dovetail_agent.devices.other_vendors.intel import structs
 
 _LOST: Final = frozenset({0x70000001, 0x70000006})  # the device is lost, or needs a reset
 _UNINITIALISED: Final = 0x78000001

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from dovetail.api.gpunode import Links
-from dovetail_agent.devices.card_driver import CardDriver
 from dovetail_agent.devices.driver import CardLost, LibraryGone, loads
 from dovetail_agent.devices.health import Signs, verdict
 from dovetail_agent.devices.library_calls import Caller, Meaning
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample
+from dovetail_agent.devices.other_vendors.card_driver import CardDriver
 from dovetail_agent.devices.pci import SYS
 
 _MIB: Final = 1 << 20

@@ -17,7 +17,7 @@ from grpclib.exceptions import GRPCError
 from dovetail import names
 from dovetail.logs import get_logger
 from dovetail_agent.mps import pod_modes
-from dovetail_agent.mps.mounts import BindMounts, MountError
+from dovetail_agent.mps.volume_driver.mounts import BindMounts, MountError
 
 log = get_logger(__name__)
 

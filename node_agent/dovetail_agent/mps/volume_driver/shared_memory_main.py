@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dovetail_agent.mps.mounts import MountError, keep_tmpfs
+from dovetail_agent.mps.volume_driver.mounts import MountError, keep_tmpfs
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from dovetail.api.gpunode import LOST, Links
-from dovetail_agent.devices.card_driver import CardDriver
 from dovetail_agent.devices.driver import CardLost, LibraryGone
 from dovetail_agent.devices.health import Signs
 from dovetail_agent.devices.library_calls import Caller, CallFailed, Meaning, c_function
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample
+from dovetail_agent.devices.other_vendors.card_driver import CardDriver
 from dovetail_agent.devices.pci import SYS
 
 _MIB: Final = 1 << 20

@@ -15,9 +15,9 @@ from dovetail import names
 from dovetail.config.settings import Settings
 from dovetail.logs import get_logger
 from dovetail.process import serving
-from dovetail_agent.mps.csi_server import CsiServer
-from dovetail_agent.mps.mounts import BindMounts
-from dovetail_agent.mps.volumes import MpsVolumes
+from dovetail_agent.mps.volume_driver.mounts import BindMounts
+from dovetail_agent.mps.volume_driver.server import CsiServer
+from dovetail_agent.mps.volume_driver.volumes import MpsVolumes
 
 log = get_logger(__name__)
 
