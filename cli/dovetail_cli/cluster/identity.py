@@ -40,7 +40,8 @@ def show(*, form: str, kubeconfig: str | None, context: str | None, namespace: s
     rows = work(go, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
     match form:
         case "table":
-            return output.table([[name.upper() for name in rows[0]], *([*row.values()] for row in rows)])
+            lines = [[name.upper() for name in rows[0]], *([*row.values()] for row in rows)]
+            return output.table(lines, width=output.terminal_width())
         case "csv":
             return output.as_csv(rows, columns=tuple(rows[0]))
         case _:

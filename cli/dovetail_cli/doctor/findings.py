@@ -10,6 +10,8 @@ from dovetail_cli.ui import output
 
 COLUMNS: Final = ("level", "check", "subject", "message", "fix")
 _MANY: Final = 20
+# The level, and the blanks around the title.
+_BEFORE_MESSAGE: Final = 9
 _SHOWN: Final = {"ok": "OK", "unknown": "?", "warning": "WARN", "error": "ERROR"}
 _COLOURS: Final = {"ok": "green", "unknown": "dim", "warning": "yellow", "error": "red"}
 
@@ -23,7 +25,9 @@ def render(findings: Sequence[Finding], *, form: str) -> str:
     """All findings to print."""
     if form != "table":
         return output.render([asdict(finding) for finding in findings], columns=COLUMNS, form=form)
-    return "\n".join([*_lines(_shortened(findings)), "", summary(findings)])
+    shown = _shortened(findings)
+    hang = _title_width(shown) + _BEFORE_MESSAGE
+    return "\n".join([output.wrapped("\n".join(_lines(shown)), hang=hang), "", summary(findings)])
 
 
 def summary(findings: Sequence[Finding]) -> str:
@@ -44,14 +48,18 @@ def _shortened(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _lines(findings: Sequence[Finding]) -> list[str]:
-    width = max((len(_title(finding)) for finding in findings), default=0)
+    width = _title_width(findings)
     lines = []
     for finding in findings:
         shown = output.paint(f"{_SHOWN[finding.level]:<5}", colour=_COLOURS[finding.level])
         lines.append(f"{shown}  {_title(finding):<{width}}  {finding.message}")
         if finding.fix and finding.level in {"warning", "error"}:
-            lines.append(f"{'':<{width + 9}}to fix it: {finding.fix}")
+            lines.append(f"{'':<{width + _BEFORE_MESSAGE}}to fix it: {finding.fix}")
     return lines
+
+
+def _title_width(findings: Sequence[Finding]) -> int:
+    return max((len(_title(finding)) for finding in findings), default=0)
 
 
 def _title(finding: Finding) -> str:

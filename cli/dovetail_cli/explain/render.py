@@ -18,7 +18,7 @@ def render(found: Explanation, *, form: str, everything: bool) -> str:
     """The explanation in one of the formats; `everything` lifts the limit on nodes in the text."""
     match form:
         case "table":
-            return text(found, most=None if everything else NODES_SHOWN)
+            return output.wrapped(text(found, most=None if everything else NODES_SHOWN))
         case "csv":
             return output.as_csv([_csv_row(node) for node in found.nodes], columns=CSV_COLUMNS)
         case _:
@@ -43,7 +43,8 @@ def _answers(found: Explanation, *, most: int | None) -> Iterator[str]:
         yield "What would have to change:\n" + "\n".join(f"  - {change.text}" for change in found.changes)
     if found.causes:
         yield output.table(
-            [["NODES", "REASON", "WHY"], *([str(cause.nodes), cause.reason, cause.text] for cause in found.causes)]
+            [["NODES", "REASON", "WHY"], *([str(cause.nodes), cause.reason, cause.text] for cause in found.causes)],
+            width=output.terminal_width(),
         )
     if not found.nodes:
         yield "There are no nodes."
@@ -51,7 +52,8 @@ def _answers(found: Explanation, *, most: int | None) -> Iterator[str]:
     shown = found.nodes[:most]
     rest = len(found.nodes) - len(shown)
     more = f"\n… and {rest:,} more nodes: --all shows them, -o json has everything" if rest else ""
-    yield output.table([["NODE", "ANSWER", "SCORE", "WHY"], *map(_line, shown)]) + more
+    lines = [["NODE", "ANSWER", "SCORE", "WHY"], *map(_line, shown)]
+    yield output.table(lines, width=output.terminal_width()) + more
 
 
 def _line(node: ExplainedNode) -> list[str]:
@@ -78,7 +80,7 @@ def _surroundings(found: Explanation) -> str:
         ]
         for each in found.around
     ]
-    return output.table(lines)
+    return output.table(lines, width=output.terminal_width())
 
 
 def _sentence(note: str) -> str:

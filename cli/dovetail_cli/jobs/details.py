@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -34,11 +34,13 @@ from dovetail.query.jobs.records import last_run_seconds
 from dovetail.query.jobs.requests import request_text
 from dovetail.query.jobs.states import phase_of
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
-from dovetail_cli.jobs import history, job_events
+from dovetail_cli.jobs import history, job_events, job_rows
+from dovetail_cli.submit.profiles import console_page
 from dovetail_cli.ui import output, times
 from dovetail_cli.ui.errors import MissingError
 
 Pairs = list[tuple[str, Any]]
+_STATE: Final = "JobState"
 
 
 async def find(cluster: Cluster, *, wanted: selection.Wanted) -> GPUJob:
@@ -73,7 +75,9 @@ def show(word: str, *, form: str, kubeconfig: str | None, context: str | None, n
         job = await _with_figures(cluster, job=job, now=now)
         if form != "table":
             return output.document(msgspec.to_builtins(job_details(job)), form=form)
-        return shown(job, events=await job_events.events_or_none(cluster, job=job), now=now)
+        page = console_page.page_of(cluster, job=job) if output.on_terminal() else None
+        events = await job_events.events_or_none(cluster, job=job)
+        return output.wrapped(shown(job, events=events, now=now, page=page))
 
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
@@ -104,9 +108,15 @@ def happened(word: str, *, form: str, kubeconfig: str | None, context: str | Non
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 
-def shown(job: GPUJob, *, events: Sequence[EventRow] | None, now: datetime) -> str:
-    """A job whose object exists, as text; `events` is None if the user may not list them."""
-    return "\n".join(part for part in (text(sections(job, now=now)), job_events.section(events)) if part)
+def shown(job: GPUJob, *, events: Sequence[EventRow] | None, now: datetime, page: str | None = None) -> str:
+    """A job whose object exists, as text, with the address of its `page` in the console.
+
+    `events` is None if the user may not list them.
+    """
+    first, *others = sections(job, now=now)
+    title, pairs = first
+    parts = text([(title, [*pairs, ("Console", page)]), *others]), job_events.section(events)
+    return "\n".join(part for part in parts if part)
 
 
 def recorded(found: JobRecord, *, form: str) -> str:
@@ -116,8 +126,16 @@ def recorded(found: JobRecord, *, form: str) -> str:
 
 def text(parts: Sequence[tuple[str, Pairs]]) -> str:
     """Sections with a title, and a line for each pair that says something."""
-    shown = [(title, [f"  {key}={value}" for key, value in pairs if value not in {None, ""}]) for title, pairs in parts]
+    shown = [
+        (title, [f"  {key}={_coloured(key, value=value)}" for key, value in pairs if value not in {None, ""}])
+        for title, pairs in parts
+    ]
     return "\n".join(line for title, lines in shown if lines for line in (output.bold(title), *lines))
+
+
+def _coloured(key: str, *, value: Any) -> str:
+    colour = job_rows.COLOURS["STATE"].get(value) if key == _STATE else None
+    return str(value) if colour is None else output.paint(str(value), colour=colour)
 
 
 def _earlier(seconds: float) -> str | None:
@@ -170,7 +188,7 @@ def _identity(job: GPUJob) -> Pairs:
         ("Namespace", meta.namespace),
         ("UserId", user_of(job)),
         ("Project", project_of(job)),
-        ("JobState", phase_of(job)),
+        (_STATE, phase_of(job)),
         ("Simulated", "yes: nothing of it really runs" if job.status.simulated else None),
         ("Reason", job.status.reason),
         ("Message", job.status.message),
@@ -214,7 +232,7 @@ def recorded_sections(found: JobRecord) -> list[tuple[str, Pairs]]:
                 ("Namespace", found.namespace),
                 ("UserId", found.user),
                 ("Project", found.project),
-                ("JobState", found.phase),
+                (_STATE, found.phase),
                 ("Reason", found.reason),
                 ("Message", found.message),
                 ("Priority", found.priority),

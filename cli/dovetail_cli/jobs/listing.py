@@ -19,11 +19,16 @@ from dovetail.query.jobs.filters import JobQuery, choose
 from dovetail.query.jobs.records import joined
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.jobs import history, job_rows, layouts
+from dovetail_cli.submit.profiles import console_page
 from dovetail_cli.ui import live_screen, output, times
 from dovetail_cli.ui.errors import UsageError
 
 _SHORTEST_SECONDS: Final = 0.1
-_NOTHING: Final = "No job is meant. `gqueue -a` shows those that have ended too, and `gbatch` submits one."
+_NOTHING: Final = (
+    "Namespace {namespace} has no such job now. `gqueue -a` shows those that have ended too, and `gbatch` submits one."
+)
+# The columns by which a person means a job lead to its page in the console.
+_LINKED: Final = ("JOBID", "NAME")
 
 
 class Question(JobQuery, frozen=True, kw_only=True):
@@ -38,8 +43,15 @@ class Question(JobQuery, frozen=True, kw_only=True):
     by_state: bool = False
     tree: bool = False
 
-    def answer(self, jobs: Sequence[GPUJob], *, view: View, form: str) -> str:
-        """The text to print."""
+    def answer(
+        self,
+        jobs: Sequence[GPUJob],
+        *,
+        view: View,
+        form: str,
+        page_of: Callable[[GPUJob], str | None] = lambda _: None,
+    ) -> str:
+        """The text to print. `page_of` has the address of a job's page, for links on a terminal."""
         chosen = choose(jobs, query=self, view=view)
         if form in {"json", "yaml"}:
             rows = [msgspec.to_builtins(job_row(job)) for job in chosen]
@@ -48,7 +60,13 @@ class Question(JobQuery, frozen=True, kw_only=True):
             arrange = layouts.by_state if self.by_state else layouts.tree
             return arrange(chosen, self.fields, view=view)
         rows = [job_rows.row(job, fields=self.fields, view=view) for job in chosen]
-        return output.render(rows, columns=self.fields, form=form, colours=job_rows.COLOURS)
+        pages = [page_of(job) for job in chosen] if output.in_colour() else []
+        links = {
+            field: {str(row[field]): url for row, url in zip(rows, pages, strict=True) if url}
+            for field in _LINKED
+            if pages and field in self.fields
+        }
+        return output.render(rows, columns=self.fields, form=form, colours=job_rows.COLOURS, links=links)
 
 
 def parse_limit(text: str | None) -> int | None:
@@ -103,14 +121,14 @@ def show(
         if question.since is not None:
             past = await history.records(cluster, question=HistoryQuerySpec(since=question.since))
             jobs = joined(jobs, records=past)
-        return question.answer(jobs, view=view, form=form)
+        return question.answer(jobs, view=view, form=form, page_of=lambda job: console_page.page_of(cluster, job=job))
 
     async def go(cluster: Cluster) -> None:
         if again_seconds is None:
             text = await read(cluster)
             print(text)
             if form == "table" and "\n" not in text and output.on_terminal():
-                print(_NOTHING, file=sys.stderr)
+                print(output.wrapped(_NOTHING.format(namespace=cluster.namespace)), file=sys.stderr)
         else:
             await _watch(partial(read, cluster), interval_seconds=again_seconds)
 

@@ -19,6 +19,9 @@ NUMBERS: Final = (
     "group", "jobs", "successRate", "gpuHours", "runHours", "meanWaitSeconds", "medianWaitSeconds",
     "p95WaitSeconds", "meanRunSeconds", "meanUtilization", "peakMemoryMiB",
 )  # fmt: skip
+# The column in which the figures of the text begin.
+_TITLE: Final = 17
+_NOTHING: Final = "No job has ended in that time: `gstats --since 90d` looks further back."
 COLUMNS: Final = ("JOBS", "SUCCEEDED", "GPU-HOURS", "WAIT-MEAN", "WAIT-MEDIAN", "WAIT-P95", "RUN-MEAN", "UTILIZATION")
 
 
@@ -59,7 +62,7 @@ def render(sums: Sequence[JobStatistics], *, asked: HistoryQuerySpec, form: str)
     if form == "csv":
         return output.as_csv([msgspec.to_builtins(each) for each in sums], columns=NUMBERS)
     if asked.group_by == "Nothing":
-        return _lines(sums[0]) if sums else "No job has ended in that time."
+        return output.wrapped(_lines(sums[0]), hang=_TITLE) if sums else _NOTHING
     first = (asked.group_by or "").upper()
     rows = [{first: each.group or "-", **_cells(each)} for each in sums]
     return output.render(rows, columns=(first, *COLUMNS), form=form)
@@ -90,7 +93,7 @@ def _lines(sums: JobStatistics) -> str:
         ("GPU utilization", cells["UTILIZATION"]),
         ("Peak memory", f"{sums.peak_memory_mib} MiB" if sums.peak_memory_mib else "-"),
     ]
-    return "\n".join(f"{name + ':':<17}{text}" for name, text in rows)
+    return "\n".join(f"{name + ':':<{_TITLE}}{text}" for name, text in rows)
 
 
 def _span(seconds: float | None) -> str:

@@ -77,6 +77,8 @@ def show(keys: Sequence[str], *, form: str, kubeconfig: str | None, context: str
     rows = work(look, kubeconfig=kubeconfig, context=context, brief=True)
     if form in {"json", "yaml"}:
         rows = [{name.lower(): value for name, value in row.items()} for row in rows]
+    else:
+        rows = [{name: _shown(value) for name, value in row.items()} for row in rows]
     return output.render(rows, columns=COLUMNS, form=form)
 
 
@@ -233,6 +235,15 @@ def _at(settings: Settings, *, key: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={each}" for name, each in value.items()) or "none"
-    return str(value)
+    """A value as `dovetail limits set` takes it, and lists without YAML's brackets."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return str(value).lower()
+        case Mapping():
+            return ", ".join(f"{name}={_shown(each)}" for name, each in value.items()) or "none"
+        case list() | tuple():
+            return ", ".join(map(_shown, value)) or "none"
+        case _:
+            return str(value)

@@ -25,6 +25,9 @@ MEMORY_COLUMN: Final = "MEMORY_GIB"
 MEMORY_COLUMNS: Final = ("GIB_GUARANTEED", "GIB_USED", "GIB_LENT", "GIB_BORROWED", "GIB_WAITING")
 _HOUR_SECONDS: Final = 3600
 _GIB_MIB: Final = 1024
+_NOTHING: Final = (
+    "There is no GPUQuota: nothing limits who uses how much. `dovetail quota set NAME --gpus N` begins one."
+)
 _NO_USE: Final = QuotaUse(who="")
 
 
@@ -52,7 +55,10 @@ def show(names: Collection[str], *, form: str, kubeconfig: str | None, context: 
     if form in {"json", "yaml"}:
         return output.render(msgspec.to_builtins(found.items), columns=(), form=form)
     table = output.render(list(rows(in_order(found.items))), columns=columns_of(found.items), form=form)
-    return "\n".join([table, *(sentences(found.items) if form == "table" else ())])
+    if form != "table":
+        return table
+    below = [*sentences(found.items), *([] if found.items or not output.on_terminal() else [_NOTHING])]
+    return "\n".join([table, *map(output.wrapped, below)])
 
 
 def choose(found: QuotaList, *, names: Collection[str]) -> QuotaList:

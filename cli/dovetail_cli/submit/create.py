@@ -176,14 +176,15 @@ async def _read(cluster: Cluster, *, job: GPUJob) -> GPUJob:
     return seen
 
 
-def announce(job: GPUJob, *, answer: DryRun | None) -> None:
+def announce(job: GPUJob, *, answer: DryRun | None, page: str | None = None) -> None:
     """Print what scripts do not read to standard error.
 
-    On a terminal the job's name; the queue's answer; and whether the job is simulated.
+    On a terminal the job's name, and its `page` in the console; the queue's answer; and whether the job is simulated.
     """
     on_terminal = sys.stderr.isatty()
     if on_terminal:
-        print(f"Its name is {display_name(job.metadata)}.", file=sys.stderr)
+        at = "." if page is None else f": {page}"
+        print(f"Its name is {display_name(job.metadata)}{at}", file=sys.stderr)
     if answer is not None:
         print(answer.text, file=sys.stderr)
     elif on_terminal:

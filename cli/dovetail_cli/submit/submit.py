@@ -11,6 +11,7 @@ from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.submit import attachments, config_file, create, manifest, on_cluster, scripts
 from dovetail_cli.submit import dependencies as depending
 from dovetail_cli.submit import local as local_node
+from dovetail_cli.submit.profiles import console_page
 from dovetail_cli.submit.profiles.effective import gateway_of
 from dovetail_cli.ui import output
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
@@ -78,7 +79,8 @@ def submit(
         answer = await create.until_answered(cluster, job=numbered)
         if not wait_for_capacity:
             await create.refuse_if_hopeless(cluster, job=numbered, answer=answer)
-        create.announce(numbered, answer=answer)
+        page = console_page.page_of(cluster, job=numbered) if sys.stderr.isatty() else None
+        create.announce(numbered, answer=answer, page=page)
         print(create.submitted(numbered, form=form), flush=True)
         if then is not None:
             await then(cluster, job=numbered)
@@ -147,7 +149,7 @@ async def _checked(
             return output.as_yaml(wanted)
         case _:
             would = f"Job {wanted['metadata']['name']} would be submitted (-o yaml shows it)."
-            return f"{would}\n{await _foretold(created, profile=profile, cluster=cluster)}"
+            return output.wrapped(f"{would}\n{await _foretold(created, profile=profile, cluster=cluster)}", hang=0)
 
 
 async def _foretold(job: GPUJob, *, profile: str | None, cluster: Cluster) -> str:

@@ -29,6 +29,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "Messages": ("notify_email", "notify_on"),
     },
 }  # fmt: skip
+_WHOLE: Final = 10_000
 _PYTHON_TYPE: Final = re.compile(r" <[^<>]*>$")
 
 
@@ -60,5 +61,12 @@ def _list(command: Any, *, context: Any, formatter: Any, groups: Mapping[str, Se
         if records:
             with formatter.section(title):
                 formatter.write_dl(records)
-    if hasattr(command, "format_commands"):
-        command.format_commands(context, formatter)
+    if hasattr(command, "list_commands"):
+        _list_commands(command, context=context, formatter=formatter)
+
+
+def _list_commands(command: Any, *, context: Any, formatter: Any) -> None:
+    """The subcommands with their whole first sentence, which typer would cut."""
+    below = [(word, command.get_command(context, word)) for word in command.list_commands(context)]
+    with formatter.section("Commands"):
+        formatter.write_dl([(word, each.get_short_help_str(limit=_WHOLE)) for word, each in below if not each.hidden])

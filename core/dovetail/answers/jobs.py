@@ -5,6 +5,7 @@ They start without NumPy and the engine, as lists of jobs do.
 
 from collections.abc import Iterable
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from msgspec import Meta
 
@@ -27,6 +28,11 @@ from dovetail.api.meta import MessageDetail, find_condition
 from dovetail.formats.notebook import view
 from dovetail.formats.timestamps import after, moment, timestamp
 from dovetail.jobs.display_name import display_name
+
+
+def console_url(gateway: str, *, namespace: str, name: str) -> str:
+    """The address of a job's page in the console of the gateway at that URL."""
+    return f"{gateway.rstrip('/')}/console/job/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
 class JobDependency(Dependency, frozen=True, kw_only=True, omit_defaults=False):

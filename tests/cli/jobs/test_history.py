@@ -146,7 +146,9 @@ def test_groups_are_a_table() -> None:
 def test_nothing_is_an_empty_list_for_programs_and_a_sentence_for_people() -> None:
     assert statistics.render([], asked=question(), form="json") == "[]"
     assert statistics.render([], asked=question(), form="csv").startswith("group,jobs,")
-    assert statistics.render([], asked=question(), form="table") == "No job has ended in that time."
+    assert statistics.render([], asked=question(), form="table") == (
+        "No job has ended in that time: `gstats --since 90d` looks further back."
+    )
 
 
 def test_programs_get_numbers() -> None:

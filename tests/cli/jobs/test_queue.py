@@ -233,3 +233,13 @@ async def test_jobs_that_are_gone_come_from_the_history_and_are_listed_once(
     )  # fmt: skip
     assert capsys.readouterr().out == "NAME\njob-1\njob-2\n"
     assert api.of(f"POST {queries}")[0].body["spec"]["since"] == "2020-01-01T00:00:00Z"
+
+
+def test_the_number_and_the_name_of_a_job_lead_to_its_page_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing.output, "in_colour", lambda: True)
+    page_of = {"run": "http://gpu/console/job/default/run"}
+    text = Question(fields=("JOBID", "NAME")).answer(
+        JOBS, view=VIEW, form="table", page_of=lambda job: page_of.get(job.metadata.name)
+    )
+    assert text.count("\x1b]8;;http://gpu/console/job/default/run\x1b\\") == 2
+    assert text.count("\x1b]8;;\x1b\\") == 2

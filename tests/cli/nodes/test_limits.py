@@ -144,3 +144,11 @@ async def test_devices_of_several_nodes_are_changed_at_their_own_nodes(api: Api,
         "a": {"spec": {"tenantLimits": {"GPU-a-1": {"training": 2}}}},
         "b": {"spec": {"tenantLimits": {"GPU-b-0": {"training": 2}}}},
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (False, "false"), ([], "none"), (["a=b", "c"], "a=b, c"), ({"a": 1}, "a=1"), (3, "3")],
+)
+def test_values_are_shown_without_the_words_of_python(value: object, text: str) -> None:
+    assert limits._shown(value) == text

@@ -57,3 +57,9 @@ def test_a_group_names_options_that_there_are(name: str) -> None:
 def test_the_overview_has_every_command_once() -> None:
     lines = [line for line in app.overview().splitlines() if line.startswith("  ")]
     assert sorted(line[2:].partition("  ")[0] for line in lines) == sorted(app.COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["gjob", "sandbox", "config", "gflowd"])
+def test_a_command_of_commands_lists_each_with_its_whole_first_sentence(name: str) -> None:
+    shown = help_of(get_command(app.typer_app(name)), name=name)
+    assert "..." not in shown.partition("Commands:")[2]
