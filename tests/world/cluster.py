@@ -96,7 +96,7 @@ class Cluster:
             return
         succeeded = {_index(pod) for pod in pods if _phase(pod) == "Succeeded"}
         failed = [pod for pod in pods if _phase(pod) == "Failed" and not _is_ignored(pod, job=job)]
-        wanted = range(job["spec"]["completions"])
+        wanted = range(job["spec"].get("completions") or job["spec"]["parallelism"])
         if len(failed) > job["spec"].get("backoffLimit", 6):
             self._end(key, pods, type="Failed", reason="BackoffLimitExceeded")
         elif self._is_overdue(job):
@@ -259,4 +259,5 @@ def _is_over(job: Values) -> bool:
 
 def _is_unbound(pod: Values) -> bool:
     is_going = "deletionTimestamp" in pod["metadata"]
-    return _phase(pod) == "Pending" and not pod["spec"].get("nodeName") and not is_going
+    is_ours = pod["spec"].get("schedulerName") != names.PLACEHOLDER_SCHEDULER
+    return _phase(pod) == "Pending" and not pod["spec"].get("nodeName") and not is_going and is_ours

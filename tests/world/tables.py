@@ -31,10 +31,12 @@ class Table:
         return ".".join(self.path.split(".")[-2:])
 
 
-def tables(root: object, *, path: str = "") -> dict[str, Table]:
-    """All tables that can be reached from the root."""
+def tables(*roots: object) -> dict[str, Table]:
+    """All tables that can be reached from the roots, each once."""
     found: dict[str, Table] = {}
-    _walk(root, path=path or type(root).__name__, found=found, seen=set())
+    seen: set[int] = set()
+    for root in roots:
+        _walk(root, path=type(root).__name__, found=found, seen=seen)
     return found
 
 

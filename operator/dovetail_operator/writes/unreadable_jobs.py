@@ -37,6 +37,11 @@ class _Found:
     meta: ObjectMeta
     message: str
 
+    @property
+    def identity(self) -> tuple[str, int, str]:
+        """What its owner reads once."""
+        return self.meta.uid, self.meta.generation, self.message
+
 
 class _Nothing(msgspec.Struct, frozen=True):
     """An answer of which no field is read."""
@@ -77,8 +82,9 @@ class UnreadableJobs:
         self._note(meta, message)
         key = key_of(meta)
         # Our own write brings the next version, which cannot be read either.
-        if self._reported.get(key) != (meta.uid, meta.generation, message):
-            self._found[key] = _Found(meta=meta, message=message)
+        found = _Found(meta=meta, message=message)
+        if self._reported.get(key) != found.identity:
+            self._found[key] = found
             self._queue.add(key)
 
     async def run(self) -> None:
@@ -89,12 +95,16 @@ class UnreadableJobs:
         found = self._found.get(key)
         if found is None:
             return
+        if self._reported.get(key) == found.identity:
+            # The watch has brought our own write before its answer.
+            del self._found[key]
+            return
         if not self._has_begun(key, uid=found.meta.uid):
             await self._write(found)
         self._post(Announcement(about=found.meta, severity="Warning", why=UNREADABLE(problem=found.message)))
         if len(self._reported) >= _MOST_KNOWN:
             self._reported.pop(next(iter(self._reported)))
-        self._reported[key] = (found.meta.uid, found.meta.generation, found.message)
+        self._reported[key] = found.identity
         if self._found.get(key) is found:
             del self._found[key]
 
