@@ -27,9 +27,8 @@ from dovetail_operator.controller.controller import RUSH, Controller, build_cont
 from dovetail_operator.controller.informers import Informers
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.events.recorder import JobEvents
-from dovetail_operator.history.service import build_history
 from dovetail_operator.metrics import make_counters, register_collectors
-from dovetail_operator.notifications.notifier import build_notifier
+from dovetail_operator.optional import OptionalNotifications, OptionalReshaping, load_history
 from dovetail_operator.options import Options
 from dovetail_operator.queue.quota_status import QuotaStatusWriter
 from dovetail_operator.state.due_records import Dues
@@ -38,7 +37,6 @@ from dovetail_operator.watchers.audit import AuditWatch
 from dovetail_operator.watchers.build import build_watchers
 from dovetail_operator.watchers.guests.keeper import GuestKeeper
 from dovetail_operator.watchers.node_tenants import NodeTenants
-from dovetail_operator.watchers.reshaper import Reshaper
 from dovetail_operator.watchers.vendor_quotas import VendorQuotas
 from dovetail_operator.watchers.waiting_pods import WaitingPods
 from dovetail_operator.writes.device_indexes import DeviceIndexes
@@ -91,7 +89,7 @@ class Operator:
 def build_operator(client: Client, *, options: Options, office: Leadership, registry: CollectorRegistry) -> Operator:
     """Build an operator. `client` is open as long as it runs, and `office` is its own candidacy.
 
-    Raises `HistoryError` for a database that it cannot use.
+    Raises `ConfigError` for a database that it cannot use.
     """
     rng = JITTER
     dues, queue = Dues(), WorkQueue()
@@ -172,7 +170,7 @@ def _build_watchers(
     """What follows jobs, devices and quotas, and writes what that means for them."""
     return [
         *build_watchers(client, state=state, idle=options.idle, changed=changed, post=post, now=_now, rng=rng),
-        Reshaper(client, state=state, drain_seconds=options.bind_seconds, changed=changed, post=post, now=_now),
+        OptionalReshaping(client, options=options, state=state, changed=changed, post=post, now=_now),
         QuotaStatusWriter(client, state=state, now=_now),
         VendorQuotas(client, vendors=options.vendors, post=post, rng=rng),
     ]
@@ -188,27 +186,10 @@ def _build_records(
     registry: CollectorRegistry,
 ) -> list[Part]:
     """What outlives a job: its record in the history, and the notifications of it."""
-    history = build_history(
-        client,
-        state=state,
-        url=options.history_url,
-        dues=dues,
-        keep_days=options.history_days,
-        registry=registry,
-        now=_now,
-        rng=JITTER,
-    )
-    notifier = build_notifier(
-        client,
-        url=options.notify_url,
-        sender=options.notify_from,
-        post=post,
-        registry=registry,
-        rng=JITTER,
-        rules=options.mail_rules,
-    )
-    state.store.follow(notifier)
-    return [history, notifier]
+    history = load_history(client, options=options, state=state, dues=dues, registry=registry, now=_now, rng=JITTER)
+    notifications = OptionalNotifications(client, options=options, post=post, registry=registry, rng=JITTER)
+    state.store.follow(notifications)
+    return [history, notifications]
 
 
 def _build_learning(client: Client, *, options: Options, state: State, pods: Callable[[], Iterable[Pod]]) -> list[Part]:

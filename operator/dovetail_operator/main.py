@@ -11,7 +11,6 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import REGISTRY
 
-from dovetail.config.errors import ConfigError
 from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
@@ -20,8 +19,7 @@ from dovetail.process import serving
 from dovetail.process.live_settings import LiveSettings
 from dovetail_operator import handlers, leader
 from dovetail_operator.app import Operator, build_operator
-from dovetail_operator.history.store import HistoryError
-from dovetail_operator.options import Options, make_options
+from dovetail_operator.options import make_options
 
 DEFAULT_METRICS_PORT: Final = 8080
 
@@ -50,7 +48,7 @@ async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.E
     lease_client = Client(connection, user_agent="dovetail-operator-lease")
     office = leader.leadership(lease_client, namespace=options.namespace, environ=os.environ)
     client = Client(connection, user_agent="dovetail-operator", guard=office.guard)
-    operator = _operator(client, options=options, office=office)
+    operator = build_operator(client, options=options, office=office, registry=REGISTRY)
     live = LiveSettings(client, namespace=options.namespace, settings=settings, log_level=args.log_level)
 
     async def run() -> None:
@@ -82,10 +80,3 @@ def _said(office: Leadership, operator: Operator) -> dict[str, str]:
         plural: f"reported {age:.0f} s ago" for plural, age in operator.informers.ages_seconds().items() if age < inf
     }
     return {"leader": office.holder or "none", **ages}
-
-
-def _operator(client: Client, *, options: Options, office: Leadership) -> Operator:
-    try:
-        return build_operator(client, options=options, office=office, registry=REGISTRY)
-    except HistoryError as error:
-        raise ConfigError("history_url", problem=str(error)) from error

@@ -1,6 +1,6 @@
 """The operator's options: what the configuration and the environment decide. Values only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,7 +24,6 @@ from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.reshaping.decision import ReshapeRules
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.drain import DrainRules
-from dovetail_operator.notifications.mail_limits import MailRules
 
 DEFAULT_NAMESPACE: Final = "dovetail-system"
 # The API server may finish a request that its sender has given up: the extender waits as long (`bind.unsettled`).
@@ -71,8 +70,10 @@ class Options:
     """The SMTP server or webhook of notifications; empty without one."""
     notify_from: str = "dovetail@localhost"
     """The sender address of mails."""
-    mail_rules: MailRules = field(default_factory=MailRules)
-    """Allowed mail domains, and mails per namespace and hour."""
+    notify_domains: Sequence[str] = ()
+    """The domains that mails may go to; empty for all."""
+    notify_per_hour: int = 60
+    """How many mails a namespace may send within an hour."""
     mps_directory: str = ""
     """Where pods find MPS on their node; empty if they use none."""
     delivery: Delivery = "RuntimeClass"
@@ -129,7 +130,8 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         history_days=settings.history_days,
         notify_url=settings.notify_url,
         notify_from=settings.notify_from,
-        mail_rules=MailRules(domains=settings.notify_domains, per_hour=settings.notify_per_hour),
+        notify_domains=settings.notify_domains,
+        notify_per_hour=settings.notify_per_hour,
         run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),
         cpu_fallback=settings.namespace_cpu_fallback,
         half_life_seconds=settings.fair_share_half_life,

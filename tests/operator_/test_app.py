@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import pytest
@@ -27,11 +28,13 @@ from dovetail_operator.controller.controller import RUSH, Controller
 from dovetail_operator.controller.informers import Informers
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.events.recorder import JobEvents
+from dovetail_operator.history import service
 from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.leader import leadership
-from dovetail_operator.notifications.mail_limits import MailRules
-from dovetail_operator.notifications.notifier import Notifier
+from dovetail_operator.notifications import notifier
+from dovetail_operator.optional import OptionalNotifications, OptionalReshaping
 from dovetail_operator.options import Options, make_options
+from dovetail_operator.queue.reshaping import requests
 from dovetail_operator.state.state import State
 from dovetail_operator.watchers.node_tenants import NodeTenants
 from dovetail_operator.watchers.waiting_pods import WaitingPods
@@ -110,8 +113,8 @@ KEYS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "history_days": (30, {"history_days": 30}),
     "notify_url": ("smtp://mail:25", {"notify_url": "smtp://mail:25"}),
     "notify_from": ("gpu@example.com", {"notify_from": "gpu@example.com"}),
-    "notify_domains": (["example.com"], {"mail_rules": MailRules(domains=["example.com"], per_hour=60)}),
-    "notify_per_hour": (7, {"mail_rules": MailRules(domains=[], per_hour=7)}),
+    "notify_domains": (["example.com"], {"notify_domains": ["example.com"]}),
+    "notify_per_hour": (7, {"notify_per_hour": 7}),
 }  # fmt: skip
 # Keys that other programs read, and those of every process.
 NOT_OURS = {
@@ -203,7 +206,8 @@ async def test_a_key_that_changes_at_run_time_counts_as_one_of_the_start(client:
     assert (scheduling._wake_up._urgent.is_set(), candidates.get("uid-x")) == (True, None)
 
 
-# What is built, and which of its arguments is which option.
+# What is built, and which of its arguments is which option. Optional parts have their module.
+HOMES: Mapping[str, ModuleType] = {"build_history": service, "build_notifier": notifier, "Reshaper": requests}
 ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "build_view": {
         "limits": "limits",
@@ -224,7 +228,9 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "build_controller": {"mps_directory": "mps_directory", "delivery": "delivery", "endings": "endings"},
     "build_watchers": {"idle": "idle"},
     "build_history": {"url": "history_url", "keep_days": "history_days"},
-    "build_notifier": {"url": "notify_url", "sender": "notify_from", "rules": "mail_rules"},
+    "build_notifier": {
+        "url": "notify_url", "sender": "notify_from", "domains": "notify_domains", "per_hour": "notify_per_hour",
+    },
     "Numbers": {"namespace": "namespace"},
     "DeviceIndexes": {"namespace": "namespace"},
     "LastingMisses": {"namespace": "namespace"},
@@ -247,9 +253,10 @@ async def test_each_option_of_the_start_is_where_it_counts(client: Client, monke
         return noted
 
     for name in ARGUMENTS:
-        monkeypatch.setattr(app, name, noting(name, getattr(app, name)))
+        home = HOMES.get(name, app)
+        monkeypatch.setattr(home, name, noting(name, getattr(home, name)))
     changed = {key: value for key, (value, _) in KEYS.items() if key != "agents_read_pods"}
-    build(client, **changed)
+    part_of(build(client, **changed), OptionalReshaping).load()
     options = options_of(**changed)
     for name, arguments in ARGUMENTS.items():
         for argument, option in arguments.items():
@@ -270,8 +277,9 @@ async def test_every_part_is_there_once(client: Client) -> None:
     operator = build(client)
     assert sorted(type(each).__name__ for each in operator._parts) == [
         "AuditWatch", "Controller", "DeviceIndexes", "GuestKeeper", "HistoryService", "IdleWatch", "JobEvents",
-        "KueueWatch", "LastingMisses", "MixLearning", "NodeTenants", "Notifier", "PlaceholderKeeper",
-        "ProvisioningRequestKeeper", "QuotaStatusWriter", "Reshaper", "ServiceKeeper", "VendorQuotas", "WaitingPods",
+        "KueueWatch", "LastingMisses", "MixLearning", "NodeTenants", "OptionalNotifications",
+        "OptionalReshaping", "PlaceholderKeeper", "ProvisioningRequestKeeper", "QuotaStatusWriter", "ServiceKeeper",
+        "VendorQuotas", "WaitingPods",
     ]  # fmt: skip
     assert [type(each).__name__ for each in operator._early] == ["UnreadableJobs", "OptionalWatch", "KindWatches"]
 
@@ -287,7 +295,7 @@ async def test_news_of_one_part_reaches_the_others(client: Client) -> None:
     due.clear()
     part_of(operator, UnreadableJobs).report(job.metadata, "cannot be read: Expected `int` - at `$.spec.gpu`")
     assert (due.is_set(), state.store.is_unreadable("team/x")) == (True, True)
-    assert part_of(operator, Notifier) in state.store._followers
+    assert part_of(operator, OptionalNotifications) in state.store._followers
     assert controller.reconciler._actions._guests.watches is operator._early[-1]
     assert part_of(operator, WaitingPods)._nodes == operator.informers.nodes == {}
 

@@ -1,4 +1,6 @@
-"""Records that outlive their jobs: written to a database, and queries on them answered.
+"""Optional: records that outlive their jobs, written to a database, and queries on them answered.
+
+Loaded with a `history_url`: no other part of the operator knows SQLAlchemy.
 
 service              the history as one part of the operator
 recorder             when a record is written

@@ -1,4 +1,6 @@
-"""Mails and webhooks to the owners of jobs, within the limits of the installation.
+"""Optional: mails and webhooks to the owners of jobs, within the limits of the installation.
+
+Loaded with a `notify_url`, or with the first job that asks for notifications: it is told that there is no server.
 
 notifier      sends what is due
 messages      which changes are due, and their text

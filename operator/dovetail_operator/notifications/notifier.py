@@ -7,7 +7,7 @@ retried for a while, then dropped with an event.
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -233,7 +233,12 @@ def build_notifier(
     post: Callable[[Announcement], None],
     registry: CollectorRegistry,
     rng: random.Random,
-    rules: MailRules,
+    domains: Sequence[str],
+    per_hour: int,
 ) -> Notifier:
-    """Build the notifier that sends by the server or webhook at `url`, with mails from `sender`."""
+    """Build the notifier that sends by the server or webhook at `url`, with mails from `sender`.
+
+    `domains` and `per_hour` are those of `MailRules`. Raises `ValueError` for an unusable URL.
+    """
+    rules = MailRules(domains=domains, per_hour=per_hour)
     return Notifier(client, sender=sender_of(url, sender=sender), post=post, registry=registry, rng=rng, rules=rules)

@@ -12,4 +12,5 @@ preemption_candidates   which jobs may be preempted
 preemption_notices      which running jobs are to end, and for which job
 start_estimates         when waiting jobs start
 quota_status            writes the use of quotas
+reshaping               optional: partitions GPUs in MIG mode again
 """

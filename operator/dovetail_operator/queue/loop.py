@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Container
 from contextlib import aclosing
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dovetail.api.gpujob import Reason
 from dovetail.api.meta import key_of
@@ -23,7 +23,6 @@ from dovetail_operator.metrics import Counters
 from dovetail_operator.queue.cycle import Cycle, decide, next_fallback_seconds, survey
 from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.queue.preemption_notices import PreemptionNotices
-from dovetail_operator.queue.reshaping import Reshaping
 from dovetail_operator.queue.start_estimates import StartEstimates
 from dovetail_operator.queue.time_slices import Pausable, TimeSlices
 from dovetail_operator.queue.verdict_updates import VerdictUpdates
@@ -31,6 +30,9 @@ from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.decisions import RUSH_LASTS
 from dovetail_operator.state.state import State
 from dovetail_operator.writes.job_numbers import Numbers
+
+if TYPE_CHECKING:
+    from dovetail_operator.queue.reshaping.decisions import Reshaping
 
 # How long a change of the free room waits if no job does: plans are still checked, but no start is delayed by that.
 _UNHURRIED_SECONDS: Final = 2.0
@@ -120,7 +122,7 @@ class SchedulingLoop:
         self._wake_up = wake_up = WakeUp()
         self._updates = VerdictUpdates(state.decisions, changed=changed, admitted=admitted, wake_up=wake_up)
         self._overtaken = OvertakenPlans(state, changed=changed, wake_up=wake_up, now=now)
-        self._reshaping = Reshaping(state, wake_up=wake_up, now=now)
+        self._reshaping: Reshaping | None = None
         self.notices = PreemptionNotices(state, caches=caches, changed=changed, wake_up=wake_up, now=now)
         self._estimates = StartEstimates(
             state, caches=caches, updates=self._updates, wake_up=wake_up, now=now, is_busy=is_busy
@@ -212,11 +214,21 @@ class SchedulingLoop:
         for seconds in cycle.timers:
             self._wake_up.within(seconds=max(_TIMER_SECONDS, seconds))
         self._overtaken.update(cycle)
-        self._reshaping.update(cycle)
+        self._reshape(cycle)
         self.notices.update(cycle)
         if self._some_job_waits:
             self._estimates.request()
         return slices.busy_seconds
+
+    def _reshape(self, cycle: Cycle) -> None:
+        """Decide which GPUs are partitioned again, from the time on at which the configuration enables it."""
+        if self._reshaping is None:
+            if not self._state.reshape.enabled:
+                return
+            from dovetail_operator.queue.reshaping.decisions import Reshaping  # noqa: PLC0415 - optional
+
+            self._reshaping = Reshaping(self._state, wake_up=self._wake_up, now=self._now)
+        self._reshaping.update(cycle)
 
     def _drop_other_jobs(self, cycle: Cycle) -> None:
         """Drop what is known of jobs that no longer wait, and mark the jobs on which our own code failed."""

@@ -7,8 +7,8 @@ The table is lost with the process and rebuilt from the store. Each column has o
 | `verdicts` | `queue.verdict_updates`; withdrawn when the job is refused, fails or cannot start |
 | `notices` | `queue.preemption_notices`: jobs that others preempt |
 | `overtaken` | `queue.loop`: why a started job's plan no longer holds |
-| `reshapes` | `queue.reshaping`: GPUs that are to be partitioned again |
-| reshape problems | `watchers.reshaper`: why the last change of a GPU for the job failed |
+| `reshapes` | `queue.reshaping.decisions`: GPUs that are to be partitioned again |
+| reshape problems | `queue.reshaping.requests`: why the last change of a GPU for the job failed |
 | `replacements` | `queue.loop`: plans with other nodes for lost workers |
 | `numbers` | `queue.loop`: numbers that are allotted and not in a status yet |
 | `is_rush` | `queue.loop`: whether many jobs end for others or many workers start |

@@ -13,7 +13,7 @@ from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.api.resources import GPUNODES
 from dovetail.formats.durations import timestamp
 from tests.operator_.builders import NOW, at
-from tests.operator_.watchers.reshape_machine import CARD, LAYOUTS, NODE, ReshapeMachine, pod_with
+from tests.operator_.queue.reshaping.machine import CARD, LAYOUTS, NODE, ReshapeMachine, pod_with
 
 TestReshape = ReshapeMachine.TestCase
 TestReshape.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

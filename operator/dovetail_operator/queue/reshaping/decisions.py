@@ -1,6 +1,6 @@
 """Which idle GPUs are to be partitioned again after a scheduling cycle, for requests that have waited long enough.
 
-`watchers.reshaper` carries the decisions out.
+`requests` carries the decisions out.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence

@@ -9,7 +9,7 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.queue.reshaping.decision import ReshapeRules
 from dovetail.queue.verdicts import Waits
 from dovetail_operator.queue.cycle import decide, survey
-from dovetail_operator.queue.reshaping import Reshaping
+from dovetail_operator.queue.reshaping.decisions import Reshaping
 from dovetail_operator.queue.verdict_updates import VerdictPacing
 from dovetail_operator.queue.wake_up import WakeUp
 from tests.core.queue.reshaping.cards import H100_SLOTS

@@ -25,7 +25,7 @@ from dovetail_agent.devices.model import DeviceInfo, Inventory, SplitCard
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.reshape.feature import ReshapeFeature
 from dovetail_operator.events.announcement import Announcement
-from dovetail_operator.watchers.reshaper import Reshaper
+from dovetail_operator.queue.reshaping.requests import Reshaper
 from tests.core.queue.reshaping.cards import H100_SLOTS
 from tests.operator_.builders import NOW, make_job, make_state
 
