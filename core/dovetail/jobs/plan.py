@@ -74,7 +74,12 @@ def planned_nodes(claims: Iterable[Claim]) -> list[PlannedNode]:
 
 def nodes_by_worker(placement: Placement) -> tuple[str, ...]:
     """The node of each worker."""
-    return tuple(node.name for node in placement.nodes for _ in range(node.workers))
+    return nodes_of_workers(placement.nodes)
+
+
+def nodes_of_workers(planned: Iterable[PlannedNode]) -> tuple[str, ...]:
+    """The node of each worker of a plan with these nodes."""
+    return tuple(node.name for node in planned for _ in range(node.workers))
 
 
 def open_nodes(job: GPUJob, *, pods: Sequence[Pod], workers: int) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The operator's queue, computed from the cluster's objects: jobs, ends and limits. Pure.
 
-Each entry comes from `dovetail.queue.inputs`, as in the operator.
+`dovetail.queue.inputs` says what the queue sees of each job, as in the operator.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,8 +30,9 @@ from dovetail.queue.estimates.monte_carlo import foresee_with_range
 from dovetail.queue.estimates.simulation import Start
 from dovetail.queue.growing.growth import build_growth
 from dovetail.queue.growing.pools import GrowingRules
-from dovetail.queue.inputs.at_work import at_work
+from dovetail.queue.inputs.at_work import AtWork, at_work
 from dovetail.queue.inputs.candidates import Rules, candidate_of, chosen_way, eligible_nodes, timed
+from dovetail.queue.inputs.entries import entry_of
 from dovetail.queue.inputs.leaving_pods import leaving_pods, pods_of_batch_jobs
 from dovetail.queue.inputs.run_ends import RunTimes, leaving_soon
 from dovetail.queue.inputs.usage import use_of, use_of_ended
@@ -164,7 +165,21 @@ class QueueView:
         admitted: Ask | None = None,
         ways: Sequence[Ask] | None = None,
     ) -> Candidate | None:
-        """The job as a candidate; None for an unreadable request. Adds the job's nodes to `sites`."""
+        """The job as a candidate now; None for an unreadable request. Adds the job's nodes to `sites`."""
+        found = self.untimed(job, child=child, workers=workers, nodes=nodes, admitted=admitted, ways=ways)
+        return None if found is None else timed(found, job=job, now=self.now)
+
+    def untimed(
+        self,
+        job: GPUJob,
+        *,
+        child: Job | None,
+        workers: int,
+        nodes: tuple[str, ...] = (),
+        admitted: Ask | None = None,
+        ways: Sequence[Ask] | None = None,
+    ) -> Candidate | None:
+        """The same, as if the job had been submitted now."""
         found = candidate_of(
             job,
             child=child,
@@ -182,7 +197,7 @@ class QueueView:
         )
         if found is not None and found.site not in self.sites:
             self.sites[found.site] = eligible_nodes(job, view=self.view, quotas=self.quotas)
-        return None if found is None else timed(found, job=job, now=self.now)
+        return found
 
     def asked_as(self, job: GPUJob, *, submitted: bool) -> tuple[Candidate, Counted]:
         """The query's job as a candidate, and what it would use. Raises `RequestError`.
@@ -232,7 +247,7 @@ def queue_view(objects: ClusterObjects, *, now: datetime, without: str = "") -> 
 
 
 class _Survey:
-    """Fills a queue view from the jobs, in the operator's order of steps."""
+    """Fills a queue view from the jobs, and is the source of the facts about them."""
 
     def __init__(self, objects: ClusterObjects, *, jobs: Sequence[GPUJob], queue: QueueView) -> None:
         self._objects = objects
@@ -241,22 +256,23 @@ class _Survey:
         self._named = {key_of(job.metadata): job for job in objects.jobs}
         self._pods = pods_of_batch_jobs(objects.pods)
         self._ways: dict[str, tuple[Ask, ...]] = {}
+        self._due: set[str] = set()
         self._on_the_way: list[Candidate] = []
         self._running: set[str] = set()
 
     def run(self) -> None:
         """Count first: the order of the queue rests on what was used."""
         queue = self._queue
-        in_queue = {job.metadata.uid for job in self._jobs if self._is_in_queue(job)}
+        self._due.update(job.metadata.uid for job in self._jobs if self._found_due(job))
         for job in self._jobs:
             checkpoint()
-            if (counted := self._counted(job, waits=job.metadata.uid in in_queue)) is not None:
+            if (counted := self._counted(job, waits=self.is_due(job))) is not None:
                 queue.counted.append(counted)
         queue.quotas.compute_statuses(queue.counted, now=queue.now, children=queue.children)
         for job in self._jobs:
             checkpoint()
             if not is_finished(job):
-                self._note(job, in_queue=job.metadata.uid in in_queue)
+                self._note(job)
         self._note_arrivals()
         soon = leaving_soon(leaving_pods(self._objects.pods, running=self._running))
         going = {each.key for each in soon}
@@ -264,18 +280,50 @@ class _Survey:
         for ends in (queue.leaving, queue.expected):
             ends.extend([*soon, *claimed.leaving])
 
-    def _is_in_queue(self, job: GPUJob) -> bool:
+    def is_due(self, job: GPUJob) -> bool:
         """Whether the queue decides on the job, or has admitted it and nothing is made of that yet."""
-        queue = self._queue
+        return job.metadata.uid in self._due
+
+    def _found_due(self, job: GPUJob) -> bool:
         if job.status.phase is None or job.status.reason in _KEPT_OUT:
             # No operator has seen it yet, or it keeps the job out.
             return False
-        child = queue.batch_jobs.get(job.metadata.uid)
-        if not wants_admission(job, child=child) or too_early(job, now=queue.now) or resting(job, now=queue.now):
+        child, now = self.child_of(job), self._queue.now
+        if not wants_admission(job, child=child) or too_early(job, now=now) or resting(job, now=now):
             return False
         if unmet(self._dependencies(job), spec=job.spec) is not None:
             return False
         return bool(self._ways_of(job, child=child))
+
+    def child_of(self, job: GPUJob) -> Job | None:
+        """Return the job's own batch Job."""
+        return self._queue.batch_jobs.get(job.metadata.uid)
+
+    def work_of(self, job: GPUJob) -> AtWork | None:
+        """Return the job at work, or None if no batch Job of it runs."""
+        child = self.child_of(job)
+        if child is None or not is_on_the_way(job, child=child):
+            return None
+        self._running.add(child.metadata.uid)
+        pods: Sequence[Pod] = self._pods.get(child.metadata.uid, ())
+        return at_work(job, child=child, pods=pods, run_times=self._queue.run_times)
+
+    def admission_of(self, job: GPUJob) -> Admitted | None:
+        """Return what the queue said of a job that starts, as its status has it."""
+        return _admitted(job)
+
+    def candidate(
+        self,
+        job: GPUJob,
+        *,
+        workers: int,
+        nodes: tuple[str, ...] = (),
+        waits: bool = False,  # noqa: ARG002 - for caches
+    ) -> Candidate | None:
+        """Return the job as a candidate; None for an unreadable request."""
+        child, admitted = self.child_of(job), _admitted(job)
+        ways, ask = self._ways_of(job, child=child), None if admitted is None else admitted.ask
+        return self._queue.untimed(job, child=child, workers=workers, nodes=nodes, admitted=ask, ways=ways)
 
     def _ways_of(self, job: GPUJob, *, child: Job | None) -> tuple[Ask, ...]:
         """The ways to meet the job's request, which is read once for all steps."""
@@ -283,12 +331,6 @@ class _Survey:
         if key not in self._ways:
             self._ways[key] = self._queue.learned.readable_ways(job, child=child)
         return self._ways[key]
-
-    def _candidate(
-        self, job: GPUJob, *, child: Job | None, workers: int, nodes: tuple[str, ...] = (), admitted: Ask | None = None
-    ) -> Candidate | None:
-        ways = self._ways_of(job, child=child)
-        return self._queue.candidate(job, child=child, workers=workers, nodes=nodes, admitted=admitted, ways=ways)
 
     def _dependencies(self, job: GPUJob) -> list[DependencyStatus]:
         return states_of(
@@ -321,48 +363,27 @@ class _Survey:
             held=[claim for claim in claims if claim is not None],
         )
 
-    def _note(self, job: GPUJob, *, in_queue: bool) -> None:
-        queue, child = self._queue, self._queue.batch_jobs.get(job.metadata.uid)
-        if child is not None and is_on_the_way(job, child=child):
-            self._note_at_work(job, child=child)
+    def _note(self, job: GPUJob) -> None:
+        queue, entry = self._queue, entry_of(job, source=self, now=self._queue.now)
+        if entry is None:
             return
-        if not in_queue:
+        if entry.work is not None:
+            queue.leaving.extend(entry.work.run.leaving(now=queue.now))
+            queue.expected.extend(entry.work.run.leaving(now=queue.now, learned=queue.learned.expectations))
+        if (candidate := entry.candidate) is None:
             return
-        admitted = _admitted(job)
-        workers = job.spec.workers if admitted is None else len(admitted.claims)
-        nodes = () if admitted is None else tuple(claim.node for claim in admitted.claims)
-        ask = None if admitted is None else admitted.ask
-        candidate = self._candidate(job, child=child, workers=workers, nodes=nodes, admitted=ask)
-        if candidate is None:
-            return
-        if admitted is None:
+        if entry.waits:
             queue.waiting.append(candidate)
         else:
-            self._note_on_the_way(candidate, job=job)
-
-    def _note_at_work(self, job: GPUJob, *, child: Job) -> None:
-        queue = self._queue
-        self._running.add(child.metadata.uid)
-        pods: Sequence[Pod] = self._pods.get(child.metadata.uid, ())
-        work = at_work(job, child=child, pods=pods, run_times=queue.run_times)
-        queue.leaving.extend(work.run.leaving(now=queue.now))
-        queue.expected.extend(work.run.leaving(now=queue.now, learned=queue.learned.expectations))
-        if work.workers:
-            candidate = self._candidate(job, child=child, workers=work.workers, nodes=work.nodes)
-            if candidate is not None:
-                self._note_on_the_way(candidate, job=job)
-
-    def _note_on_the_way(self, candidate: Candidate, *, job: GPUJob) -> None:
-        self._on_the_way.append(candidate)
-        self._queue.starting.update({f"{candidate.key}/{worker}": job for worker in range(candidate.workers)})
+            self._on_the_way.append(candidate)
+            queue.starting.update({f"{candidate.key}/{worker}": job for worker in range(candidate.workers)})
 
     def _note_arrivals(self) -> None:
         """What came, the oldest first: jobs like those come again."""
-        queue, expectations = self._queue, self._queue.learned.expectations
+        expectations = self._queue.learned.expectations
         for job in expectations.new(self._objects.jobs):
             checkpoint()
-            child = queue.batch_jobs.get(job.metadata.uid)
-            expectations.came(job, candidate=self._candidate(job, child=child, workers=job.spec.workers))
+            expectations.came(job, candidate=self.candidate(job, workers=job.spec.workers))
 
 
 def _admitted(job: GPUJob) -> Admitted | None:

@@ -2,26 +2,27 @@
 
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Final
 
 import msgspec
 
+from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, Placement, Provisioning, QueuePlace, Reason, is_finished
+from dovetail.api.meta import key_of
 from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.durations import timestamp
 from dovetail.jobs.batch_job import wants_admission
-from dovetail.jobs.plan import nodes_by_worker
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
 from dovetail.queue.growing.autoscaler_answer import Answer
 from dovetail.queue.growing.growth import Growth, build_growth
 from dovetail.queue.growing.requests import provisioning_request_name
 from dovetail.queue.inputs.at_work import AtWork
-from dovetail.queue.inputs.candidates import sized, timed
+from dovetail.queue.inputs.entries import entry_of
 from dovetail.queue.inputs.preemption_candidates import running_of, served_jobs
 from dovetail.queue.inputs.run_ends import leaving_soon
 from dovetail.queue.limits.quota_reservations import windows_of
@@ -33,7 +34,7 @@ from dovetail.queue.preemption.victims import Running, without_pause
 from dovetail.queue.reshaping.messages import clause_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits, with_clause
 from dovetail_operator.job.drain import DRAIN
-from dovetail_operator.job.plan import placement_of, reserved_room
+from dovetail_operator.job.plan import reserved_room
 from dovetail_operator.job.plan_doubts import Doubt, doubt_about, doubt_of_refusal
 from dovetail_operator.queue.cycle_caches import CycleCaches, caches_for
 from dovetail_operator.queue.replacements import replacement_of
@@ -95,71 +96,93 @@ def survey(state: State, *, now: datetime, foresees: bool = False, caches: Cycle
     """
     caches = caches or caches_for(state)
     state.store.quotas.observe(state.store.view.ledger)
-    cycle, running = Cycle(now=now, foresees=foresees, caches=caches), set[str]()
+    cycle = Cycle(now=now, foresees=foresees, caches=caches)
+    source = _Source(state, cycle=cycle)
     for key, job in state.store.jobs.items():
         if is_finished(job):
             continue
         try:
-            _survey_one(job, key=key, state=state, cycle=cycle, running=running)
+            _survey_one(job, key=key, state=state, cycle=cycle, source=source)
         except Exception as error:  # noqa: BLE001 - one job must not stop the others
             if state.decisions.record_failure(job, error=error):
                 cycle.failed.append(key)
     caches.candidates.forget_others()
     caches.running.forget_others()
-    soon = leaving_soon(state.store.pods.leaving(running=running))
+    soon = leaving_soon(state.store.pods.leaving(running=source.running))
     cycle.leaving.extend(soon)
     cycle.going.update(each.key for each in soon)
     return cycle
 
 
-def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: set[str]) -> None:
-    """Add one job to the cycle, and the UID of its batch Job to `running` if that is at work."""
+class _Source:
+    """The facts about the jobs of a cycle, from the state and the caches."""
+
+    def __init__(self, state: State, *, cycle: Cycle) -> None:
+        self._state = state
+        self._cycle = cycle
+        # The UIDs of batch Jobs at work.
+        self.running = set[str]()
+
+    def child_of(self, job: GPUJob) -> Job | None:
+        return self._state.store.child_of(job)
+
+    def work_of(self, job: GPUJob) -> AtWork | None:
+        caches, key = self._cycle.caches, key_of(job.metadata)
+        return caches.running.running_job(job, key=key, state=self._state, running=self.running)
+
+    def is_due(self, job: GPUJob) -> bool:
+        state = self._state
+        if state.number_of(job) is None or not wants_admission(job, child=self.child_of(job)):
+            return False
+        return state.obstacle_of(job, now=self._cycle.now) is None
+
+    def admission_of(self, job: GPUJob) -> Admitted | None:
+        verdict = self._state.decisions.verdicts.get(job.metadata.uid)
+        return verdict if isinstance(verdict, Admitted) else None
+
+    def candidate(
+        self, job: GPUJob, *, workers: int, nodes: tuple[str, ...] = (), waits: bool = False
+    ) -> Candidate | None:
+        candidates, sites = self._cycle.caches.candidates, self._cycle.sites
+        return candidates.candidate(job, state=self._state, sites=sites, workers=workers, nodes=nodes, waits=waits)
+
+
+def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, source: _Source) -> None:
+    """Add one job to the cycle."""
     waiting = cycle.caches.candidates.still_waiting(job, key=key, state=state, sites=cycle.sites)
     if waiting is not None:
         cycle.keys[job.metadata.uid] = key
         cycle.waiting.append(waiting)
         return
-    at_work = cycle.caches.running.running_job(job, key=key, state=state, running=running)
-    if at_work is not None:
-        _note_at_work(at_work, key=key, state=state, cycle=cycle)
+    entry = entry_of(job, source=source, now=cycle.now)
+    if entry is None:
         return
-    child = state.store.child_of(job)
-    if not wants_admission(job, child=child) or state.obstacle_of(job, now=cycle.now) is not None:
+    if entry.work is not None:
+        _note_at_work(entry.work, candidate=entry.candidate, key=key, state=state, cycle=cycle)
         return
-    verdict = state.decisions.verdicts.get(job.metadata.uid)
-    workers = sized(job, child=child, verdict=verdict).spec.workers
-    candidate = cycle.caches.candidates.candidate(job, state=state, sites=cycle.sites, workers=workers, waits=True)
-    if candidate is None or state.number_of(job) is None:
-        return
+    candidate = entry.candidate
+    assert candidate is not None, "only a job at work has none"
     cycle.keys[job.metadata.uid] = key
-    candidate = timed(candidate, job=job, now=cycle.now)
     if _is_timed(candidate) and job.status.gpu_wait_start_time is None:
         cycle.undated.add(job.metadata.uid)
-    if isinstance(verdict, Admitted):
-        placement = placement_of(job, verdict=verdict)
-        nodes = nodes_by_worker(placement) if placement is not None else ()
-        cycle.on_the_way.append(replace(candidate, nodes=nodes))
-    else:
-        cycle.waiting.append(candidate)
+    (cycle.waiting if entry.waits else cycle.on_the_way).append(candidate)
 
 
-def _note_at_work(at_work: AtWork, *, key: str, state: State, cycle: Cycle) -> None:
-    """Add when a running job ends, and which of its workers have no node yet."""
+def _note_at_work(at_work: AtWork, *, candidate: Candidate | None, key: str, state: State, cycle: Cycle) -> None:
+    """Add when a running job ends, and which of its workers have no node yet: the `candidate`."""
     learned = state.store.expectations if cycle.foresees else None
     cycle.leaving.extend(at_work.run.leaving(now=cycle.now, learned=learned))
-    if not at_work.workers:
+    if candidate is None:
         return
-    job, workers, nodes = at_work.job, at_work.workers, at_work.nodes
-    candidate = cycle.caches.candidates.candidate(job, state=state, sites=cycle.sites, workers=workers, nodes=nodes)
-    if candidate is not None:
-        cycle.planned[job.metadata.uid] = key
-        cycle.on_the_way.append(candidate)
-        if job.spec.restart == "Worker" and nodes:
-            cycle.replaceable[job.metadata.uid] = at_work
-        if doubt := state.store.refused_pods.doubt(job, child=at_work.child, pods=at_work.pods):
-            cycle.doubts[job.metadata.uid] = doubt
-        elif at_work.refused:
-            cycle.doubts[job.metadata.uid] = doubt_of_refusal(job, pods=at_work.pods)
+    job, uid = at_work.job, at_work.job.metadata.uid
+    cycle.planned[uid] = key
+    cycle.on_the_way.append(candidate)
+    if job.spec.restart == "Worker" and at_work.nodes:
+        cycle.replaceable[uid] = at_work
+    if doubt := state.store.refused_pods.doubt(job, child=at_work.child, pods=at_work.pods):
+        cycle.doubts[uid] = doubt
+    elif at_work.refused:
+        cycle.doubts[uid] = doubt_of_refusal(job, pods=at_work.pods)
 
 
 def next_fallback_seconds(cycle: Cycle) -> float | None:

@@ -1,5 +1,5 @@
 """The queue's input from API objects: candidates, ends of runs, usage, victims. Pure.
 
-The operator computes each entry of its caches with these functions. `dovetail.query` computes the same from objects
-that it is given, so `gbatch --dry-run` and `dovetail explain` predict what the operator does.
+`entries` says what the queue sees of each job, for the operator from its caches and for `dovetail.query` from objects
+that were read once, so `gbatch --dry-run` and `dovetail explain` predict what the operator does.
 """
