@@ -20,7 +20,6 @@ PACKAGES: Final = (
     "dovetail_operator.arrays",
     "dovetail_operator.devices",
     "dovetail_operator.job",
-    "dovetail_operator.learning",
     "dovetail_operator.lifecycle",
     "dovetail_operator.manifests",
     "dovetail_operator.queue",

@@ -9,6 +9,7 @@ usage              what every job takes of the quotas
 candidate_cache    candidates, from cycle to cycle
 running            running jobs, from cycle to cycle
 generation_cache   entries that live from one cycle to the next
+job_mix            the mix of what is submitted, which prices plans
 dependency_index   which job waits for which
 pods               pods by owner
 refused_pods       pods that the Job controller cannot create

@@ -45,10 +45,10 @@ from dovetail.queue.verdicts import Admitted
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.job.observation import Observed, bound_pods
-from dovetail_operator.learning.job_mix import JobMix
 from dovetail_operator.state.decisions import Decisions
 from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.growing_pools import GrowingPools
+from dovetail_operator.state.job_mix import JobMix
 from dovetail_operator.state.store import Store
 
 # Different specs whose reading is kept for other jobs.

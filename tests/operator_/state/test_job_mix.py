@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
-from dovetail_operator.learning.job_mix import JobMix
+from dovetail_operator.state.job_mix import JobMix
 from tests.core.engine.builders import make_ask
 from tests.core.engine.gang import topologies
 
