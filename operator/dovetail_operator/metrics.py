@@ -12,9 +12,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from dovetail.api.gpujob import Phase, Reason
+from dovetail.api.gpujob import GPUJob, Phase, Reason
 from dovetail.api.historyquery import OTHERS
 from dovetail.api.meta import find_condition
+from dovetail.api.reasons.codes import REASONS
 from dovetail.formats.durations import moment
 from dovetail.jobs.records import gpus_held
 from dovetail.kube.leader_election import Leadership
@@ -23,6 +24,8 @@ from dovetail_operator.state.state import State
 from dovetail_operator.watchers.node_tenants import NodeTenants
 
 _WAITING: Final = frozenset({None, "Queued", "Preempted", "Held", "Suspended"})
+_QUEUED: Final = frozenset({"Queued", "Preempted"})
+_FOR_CAPACITY: Final = frozenset(each.code for each in REASONS.values() if each.resolved_by == "capacity")
 # The maximum number of namespaces with series of their own. All others are summed up under one name.
 _MOST_NAMESPACES: Final = 500
 _WAITS = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400)
@@ -77,6 +80,7 @@ def register_collectors(
     """Register what is read at a scrape. `tenants` is None if the operator writes none."""
     registry.register(JobsCollector(state))
     registry.register(NamespacesCollector(state, now=now))
+    registry.register(NamespaceQueuesCollector(state))
     registry.register(QuotasCollector(state))
     registry.register(LeaseCollector(office))
     registry.register(UnreadableCollector())
@@ -166,6 +170,44 @@ class NamespacesCollector(Collector):
             held.add_metric([OTHERS], sum(gpus for _, (gpus, _idle) in rest))
             idle.add_metric([OTHERS], sum(unused for _, (_gpus, unused) in rest))
         return [held, idle]
+
+
+class NamespaceQueuesCollector(Collector):
+    """The jobs that wait for capacity, by namespace. The 500 with the most such jobs have own series."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Count the waiting jobs of the state."""
+        waiting = GaugeMetricFamily(
+            "dovetail_namespace_jobs_waiting", "GPUJobs that wait for capacity.", labels=["namespace"]
+        )
+        oldest = GaugeMetricFamily(
+            "dovetail_namespace_oldest_waiting_timestamp_seconds",
+            "When the oldest GPUJob that waits for capacity was created.",
+            labels=["namespace"],
+        )
+        next_start = GaugeMetricFamily(
+            "dovetail_namespace_next_start_timestamp_seconds",
+            "The earliest estimated start of a GPUJob that waits for capacity.",
+            labels=["namespace"],
+        )
+        queues: dict[str, list[GPUJob]] = defaultdict(list)
+        for job in self._state.store.jobs.values():
+            if job.status.phase in _QUEUED and job.status.reason in _FOR_CAPACITY:
+                queues[job.metadata.namespace].append(job)
+        ordered = sorted(queues.items(), key=lambda item: -len(item[1]))
+        rest = [job for _, jobs in ordered[_MOST_NAMESPACES:] for job in jobs]
+        for namespace, jobs in [*ordered[:_MOST_NAMESPACES], *([(OTHERS, rest)] if rest else [])]:
+            waiting.add_metric([namespace], len(jobs))
+            # RFC 3339 in UTC sorts as text.
+            oldest.add_metric([namespace], moment(min(job.metadata.creation_timestamp for job in jobs)).timestamp())
+            if starts := [
+                place.estimated_start for job in jobs if (place := job.status.queue) and place.estimated_start
+            ]:
+                next_start.add_metric([namespace], moment(min(starts)).timestamp())
+        return [waiting, oldest, next_start]
 
 
 class QuotasCollector(Collector):

@@ -517,7 +517,9 @@ def test_a_pod_monitor_selects_the_pods_of_each_component(chart: list[dict[str, 
     for monitor in monitors:
         wanted = monitor["spec"]["selector"]["matchLabels"].items()
         assert len([each for each in labels if wanted <= each.items()]) == 1
-        assert [each["port"] for each in monitor["spec"]["podMetricsEndpoints"]] == ["metrics"]
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        # Otherwise the namespace and pod of a metric would be those of the pod that serves it.
+        assert (endpoint["port"], endpoint["honorLabels"]) == ("metrics", True)
 
 
 def test_nothing_but_the_authentication_reader_leaves_the_release_s_namespace(chart: list[dict[str, Any]]) -> None:

@@ -114,6 +114,8 @@ async def test_every_panel_has_data_and_every_rule_is_sound(
     scene = Scene(client, namespace=jobs.namespace, sandbox=sandbox)
     await jobs.submit("runs")
     await jobs.submit("never-fits", gpu=900)
+    await jobs.submit("holds", gpu="2(A100)", maximumExecutionTimeSeconds=3600)
+    await jobs.submit("waits", gpu="2(A100)")
     await scene.create("refused", "4(T4)", milli=4000)
     queries = {f"{panel} {number}": query for number, (panel, query) in enumerate(expressions())}
     queries = {panel: query for panel, query in queries.items() if query not in WITHOUT_DATA}

@@ -11,7 +11,13 @@ from prometheus_client import CollectorRegistry
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.kube.leader_election import Leadership
-from dovetail_operator.metrics import JobsCollector, LeaseCollector, NamespacesCollector, QuotasCollector
+from dovetail_operator.metrics import (
+    JobsCollector,
+    LeaseCollector,
+    NamespaceQueuesCollector,
+    NamespacesCollector,
+    QuotasCollector,
+)
 from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, at, make_job, make_state
 
@@ -25,6 +31,7 @@ def scraped(state: State) -> CollectorRegistry:
     registry = CollectorRegistry()
     registry.register(JobsCollector(state))
     registry.register(NamespacesCollector(state, now=lambda: NOW))
+    registry.register(NamespaceQueuesCollector(state))
     return registry
 
 
@@ -76,6 +83,42 @@ def test_a_job_without_a_status_is_being_evaluated(state: State) -> None:
     assert registry.get_sample_value("dovetail_jobs_waiting", {"reason": "Evaluating"}) == 1
     oldest = registry.get_sample_value("dovetail_jobs_oldest_waiting_timestamp_seconds", {"reason": "Evaluating"})
     assert oldest == (NOW - timedelta(seconds=3)).timestamp()
+
+
+def waits(state: State, name: str, *, since: float, namespace: str = "team", **status: Any) -> None:
+    meta = created(since, namespace) | {"uid": f"{namespace}-{name}"}
+    queued = {"phase": "Queued", "reason": "Resources", **status}
+    state.store.job_changed(make_job(name, status=queued, meta=meta))
+
+
+def test_a_namespace_s_queue_has_its_length_its_oldest_job_and_its_next_start(state: State) -> None:
+    waits(state, "old", since=-600, queue={"position": 1, "estimatedStart": at(300)})
+    waits(state, "young", since=-60, reason="Quota", queue={"position": 2, "estimatedStart": at(900)})
+    waits(state, "of-its-user", since=-9999, reason="Dependency")
+    waits(state, "held", since=-9999, phase="Held", reason="Held")
+    waits(state, "unknown", since=-5, namespace="other", phase="Preempted", reason="Resources")
+    registry = scraped(state)
+
+    def value(name: str, namespace: str = "team") -> float | None:
+        return registry.get_sample_value(f"dovetail_namespace_{name}", {"namespace": namespace})
+
+    assert (value("jobs_waiting"), value("jobs_waiting", "other")) == (2, 1)
+    assert value("oldest_waiting_timestamp_seconds") == (NOW - timedelta(seconds=600)).timestamp()
+    assert value("next_start_timestamp_seconds") == (NOW + timedelta(seconds=300)).timestamp()
+    assert value("next_start_timestamp_seconds", "other") is None
+
+
+def test_the_shortest_of_many_queues_are_one(state: State) -> None:
+    for number in range(502):
+        waits(state, "first", since=-number, namespace=f"ns-{number}")
+        if number > 1:
+            waits(state, "second", since=-number, namespace=f"ns-{number}")
+    registry = scraped(state)
+    of_others = {"namespace": "(others)"}
+    assert registry.get_sample_value("dovetail_namespace_jobs_waiting", of_others) == 2
+    oldest = registry.get_sample_value("dovetail_namespace_oldest_waiting_timestamp_seconds", of_others)
+    assert oldest == (NOW - timedelta(seconds=1)).timestamp()
+    assert registry.get_sample_value("dovetail_namespace_jobs_waiting", {"namespace": "ns-0"}) is None
 
 
 def test_held_and_idle_gpus_are_summed_by_namespace(state: State) -> None:

@@ -1,4 +1,4 @@
-"""The devices of one job, chosen by UUID: no metric carries the name of a job, and `gjob show` prints its devices."""
+"""The pods of one job and their devices, chosen by namespace, job and pod."""
 
 from typing import Final
 
@@ -7,16 +7,28 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 from tools.dashboards.parts import Limit, choice, dashboard_of, lines, stat
 
 UID: Final = "dovetail-job"
-_ITS: Final = '{uuid=~"$uuid"}'
+_PROMISED: Final = "dovetail_pod_gpu_promised_share_ratio"
+_MEMORY_USED: Final = "dovetail_pod_gpu_memory_used_bytes"
+_PROMISED_MEMORY: Final = "dovetail_pod_gpu_promised_memory_bytes"
+_ITS: Final = '{namespace=~"$namespace", job=~"$job", pod=~"$pod"}'
+# Figures of a device, of the devices that the job's pods were promised a part of.
+_ON_ITS_DEVICES: Final = f"and on (node, uuid) {_PROMISED}{_ITS}"
 
 
 def build() -> Dashboard:
     """The dashboard."""
-    board = dashboard_of(
-        "Dovetail / Job",
-        uid=UID,
-        says="What the devices of a job do. `gjob show JOB` prints their UUIDs; no metric has names of jobs.",
-    ).with_variable(choice("uuid", label="Devices (UUID)", metric="dovetail_device_healthy"))
+    of_namespace = f'{_PROMISED}{{namespace=~"$namespace"}}'
+    of_job = f'{_PROMISED}{{namespace=~"$namespace", job=~"$job"}}'
+    board = (
+        dashboard_of(
+            "Dovetail / Job",
+            uid=UID,
+            says="What the pods of a job do on their devices. A pod of no GPUJob has no job: choose it by its name.",
+        )
+        .with_variable(choice("namespace", label="Namespace", metric=_PROMISED))
+        .with_variable(choice("job", label="Job", metric=of_namespace))
+        .with_variable(choice("pod", label="Pod", metric=of_job))
+    )
     for add in (_with_now, _with_over_time):
         board = add(board)
     return board
@@ -25,12 +37,14 @@ def build() -> Dashboard:
 def _with_now(board: Dashboard) -> Dashboard:
     return (
         board.with_row(Row("Now"))
-        .with_panel(stat("Devices", says="Chosen devices.", query=f"count(dovetail_device_healthy{_ITS})", width=6))
+        .with_panel(
+            stat("GPUs", says="What the pods were promised, in GPUs.", query=f"sum({_PROMISED}{_ITS})", width=6)
+        )
         .with_panel(
             stat(
                 "Utilization",
-                says="Averaged over the chosen devices.",
-                query=f"avg(dovetail_device_utilization_ratio{_ITS})",
+                says="Averaged over the devices of the pods, whoever uses them.",
+                query=f"avg(dovetail_device_utilization_ratio {_ON_ITS_DEVICES})",
                 unit="percentunit",
                 width=6,
             )
@@ -38,8 +52,8 @@ def _with_now(board: Dashboard) -> Dashboard:
         .with_panel(
             stat(
                 "Memory used",
-                says="Of the memory of the chosen devices. Above 95 %, the next allocation may fail.",
-                query=f"sum(dovetail_device_memory_used_bytes{_ITS}) / sum(dovetail_device_memory_total_bytes{_ITS})",
+                says="Of what the pods were promised. Above 95 %, the next allocation may fail.",
+                query=f"sum({_MEMORY_USED}{_ITS}) / sum({_PROMISED_MEMORY}{_ITS})",
                 unit="percentunit",
                 limits=[Limit(0.95, "orange")],
                 width=6,
@@ -48,8 +62,8 @@ def _with_now(board: Dashboard) -> Dashboard:
         .with_panel(
             stat(
                 "Unhealthy",
-                says="Chosen devices that take no new work.",
-                query=f"count(dovetail_device_healthy{_ITS} == 0) or vector(0)",
+                says="Devices of the pods that take no new work.",
+                query=f"count((dovetail_device_healthy == 0) {_ON_ITS_DEVICES}) or vector(0)",
                 limits=[Limit(1, "red")],
                 width=6,
             )
@@ -58,33 +72,35 @@ def _with_now(board: Dashboard) -> Dashboard:
 
 
 def _with_over_time(board: Dashboard) -> Dashboard:
+    pod_and_device = "{{pod}} {{node}}:{{index}}"
     return (
         board.with_row(Row("Over time"))
         .with_panel(
             lines(
-                "Utilization",
-                says="A device that does less than its peers holds a gang back.",
-                queries={"{{node}}:{{index}}": f"dovetail_device_utilization_ratio{_ITS}"},
+                "Utilization of pods",
+                says="A pod that does less than its peers holds a gang back. On a shared device, what the driver tells "
+                "apart; under MPS nothing.",
+                queries={pod_and_device: f"dovetail_pod_gpu_utilization_ratio{_ITS}"},
                 unit="percentunit",
                 width=12,
             )
         )
         .with_panel(
             lines(
-                "Memory used",
+                "Memory used by pods",
                 says="A line that only rises is a leak.",
-                queries={"{{node}}:{{index}}": f"dovetail_device_memory_used_bytes{_ITS}"},
+                queries={pod_and_device: f"{_MEMORY_USED}{_ITS}"},
                 unit="bytes",
                 width=12,
             )
         )
         .with_panel(
             lines(
-                "Temperature and power",
+                "Temperature and power of the devices",
                 says="A hot device lowers its clocks.",
                 queries={
-                    "{{node}}:{{index}} °C": f"dovetail_device_temperature_celsius{_ITS}",
-                    "{{node}}:{{index}} W": f"dovetail_device_power_watts{_ITS}",
+                    "{{node}}:{{index}} °C": f"dovetail_device_temperature_celsius {_ON_ITS_DEVICES}",
+                    "{{node}}:{{index}} W": f"dovetail_device_power_watts {_ON_ITS_DEVICES}",
                 },
                 unit="short",
                 width=12,
@@ -92,9 +108,9 @@ def _with_over_time(board: Dashboard) -> Dashboard:
         )
         .with_panel(
             lines(
-                "Tenants",
+                "Tenants of the devices",
                 says="Pods that were promised a part of each device.",
-                queries={"{{node}}:{{index}}": f"dovetail_device_tenants{_ITS}"},
+                queries={"{{node}}:{{index}}": f"dovetail_device_tenants {_ON_ITS_DEVICES}"},
                 width=12,
             )
         )

@@ -30,6 +30,10 @@ class NodeTenant(Described, frozen=True, kw_only=True):
     leaving: Annotated[bool, Meta(description="It was deleted and is ending.")] = False
     mode: Annotated[Mode, Meta(description="How it uses its devices.")] = "Exclusive"
     devices: Annotated[list[AllocatedDevice], Meta(description="Its devices, by its allocation.", max_length=1024)] = []
+    device_containers: Annotated[
+        list[Annotated[str, Meta(max_length=63)]],
+        Meta(description="The container that has each of `devices`, in their order.", max_length=1024),
+    ] = []
     guard_fraction: Annotated[
         float, Meta(description="The part of its devices' memory that may be promised to all tenants.", ge=0, le=1)
     ] = 1.0

@@ -9,6 +9,7 @@ from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.decoding import UnreadableError, convert
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.pods.allocation import Allocation, AllocationError, allocation_in
+from dovetail.pods.containers import every_container
 from dovetail.pods.demand import host_request
 from dovetail.pods.device_plugin import vendor_devices
 from dovetail.pods.tenancy import tenancy_in
@@ -32,6 +33,7 @@ def tenant_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> NodeTenant
         leaving=pod.metadata.deletion_timestamp is not None,
         mode=allocation.mode if allocation else "Exclusive",
         devices=allocation.devices if allocation else [],
+        device_containers=_containers_of(pod, allocation=allocation) if allocation else [],
         guard_fraction=(allocation.guard_fraction if allocation else None) or 1.0,
         movable=allocation is not None and allocation.movable,
         workload=allocation.workload if allocation else None,
@@ -60,6 +62,12 @@ def _within_bounds(tenant: NodeTenant) -> NodeTenant:
         running=tenant.running,
         leaving=tenant.leaving,
     )
+
+
+def _containers_of(pod: Pod, *, allocation: Allocation) -> list[str]:
+    """The container of each of the allocation's devices; empty for an index that the pod does not have."""
+    containers = {index: each.name for index, each in enumerate(every_container(pod.spec))}
+    return [containers.get(each.index, "") for each in allocation.containers for _ in each.devices]
 
 
 def _allocation_of(pod: Pod) -> Allocation | None:

@@ -23,6 +23,8 @@ def configuration(components: Iterable[Component], *, credential: Path) -> str:
     files = {"ca_file": "ca.crt", "cert_file": "tls.crt", "key_file": "tls.key"}
     job: dict[str, Any] = {
         "job_name": "dovetail",
+        # As the chart's PodMonitors: a metric's own `job` and `namespace` are those of the pod with the GPU.
+        "honor_labels": True,
         "scheme": "https",
         "tls_config": {key: str(credential / name) for key, name in files.items()},
         "static_configs": targets,

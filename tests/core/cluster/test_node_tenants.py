@@ -61,6 +61,20 @@ def test_a_tenant_has_what_its_pod_was_bound_with() -> None:
     assert (found.running, found.leaving) == (True, False)
 
 
+def test_each_device_has_its_container_and_one_that_the_pod_does_not_have_is_unnamed() -> None:
+    pod = bound(SHARE)
+    containers = [
+        msgspec.structs.replace(part, index=index, devices=part.devices * 2)
+        for part in SHARE.containers
+        for index in (0, 7)
+    ]
+    of_two = bound(msgspec.structs.replace(SHARE, containers=containers))
+    name = pod.spec.containers[0].name
+    assert name
+    assert tenant(pod).device_containers == [name]
+    assert tenant(of_two).device_containers == [name, name, "", ""]
+
+
 def test_a_tenant_without_an_allocation_holds_no_device_of_ours() -> None:
     found = tenant(make_pod({"nvidia.com/gpu": "2"}, node="a", phase="Pending"))
     assert (found.mode, found.devices, found.guard_fraction) == ("Exclusive", [], 1.0)

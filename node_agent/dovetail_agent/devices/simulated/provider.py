@@ -2,6 +2,7 @@
 
 `dovetail.dev/simulated-devices` = `{"model": "V100", "count": 8, "memoryMiB": 32768}` declares the devices.
 `"mig": ["7x1g.5gb"]` in it partitions the first devices, an entry each; the others stay whole.
+`"demand": {"web": 1.5}` gives the running pods of a namespace work for so many devices, however many pods there are.
 `dovetail.dev/simulated-faults` = `{"1": "Xid79FellOffTheBus"}` breaks some of them, by index.
 `dovetail.dev/simulated-strangers` puts processes without an assignment on them (`strangers`).
 
@@ -12,7 +13,7 @@ The same node name gives the same UUIDs. The same pods at the same time give the
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -28,6 +29,7 @@ from dovetail.gpu.models import VENDORS
 from dovetail.gpu.partition import EXAMPLE, partition
 from dovetail_agent.devices.assignments import deal
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample, SplitCard
+from dovetail_agent.devices.simulated.demand import DEMAND_ALLOWED, is_demand, levels_of
 from dovetail_agent.devices.simulated.partitions import instances_in, partitioned, reported_partitions, slots_of
 from dovetail_agent.devices.simulated.scenarios import (
     OTHER_FAULT,
@@ -40,7 +42,7 @@ from dovetail_agent.devices.simulated.scenarios import (
     unlinked,
     wiring,
 )
-from dovetail_agent.devices.simulated.strangers import ALLOWED, SimulatedStranger, joined, read_stranger
+from dovetail_agent.devices.simulated.strangers import ALLOWED, SimulatedStranger, joined, processes_of, read_stranger
 from dovetail_agent.devices.simulated.strangers import EXAMPLE as STRANGERS_EXAMPLE
 from dovetail_agent.tenants import promised_mib, promised_milli, work_of
 
@@ -78,6 +80,7 @@ _FIELDS: Final = {
         [],
     ),
     "vendor": Field(lambda value: value in VENDORS, f"one of {', '.join(VENDORS)}", "nvidia"),
+    "demand": Field(is_demand, DEMAND_ALLOWED, {}),
 }
 
 
@@ -144,10 +147,16 @@ class SimulatedProvider:
         _refuse_if_hung(node, faults=faults.values())
         strangers = _strangers(node, count=len(inventory.devices))
         running = [tenant for tenant in tenants if tenant.running]
-        allocatable, load = node.status.allocatable, _declaration(node)["load"]
+        allocatable, declared = node.status.allocatable, _declaration(node)
+        levels = levels_of(running, demand=declared["demand"])
         samples = {
             device.index: _device_sample(
-                device, running=running, now=now, stranger=strangers.get(device.index), load=load
+                device,
+                running=running,
+                now=now,
+                stranger=strangers.get(device.index),
+                load=declared["load"],
+                levels=levels,
             )
             for device in inventory.devices
         }
@@ -206,27 +215,35 @@ def host_level(workload: str) -> float:
 
 
 def _device_sample(
-    device: DeviceInfo, *, running: Sequence[NodeTenant], now: datetime, stranger: SimulatedStranger | None, load: str
+    device: DeviceInfo,
+    *,
+    running: Sequence[NodeTenant],
+    now: datetime,
+    stranger: SimulatedStranger | None,
+    load: str,
+    levels: Mapping[str, float],
 ) -> DeviceSample:
+    """The figures of one device; `levels` is how much of its share a pod with declared work computes, by UID."""
     tenants = [tenant for tenant in running if any(each.uuid == device.uuid for each in tenant.devices)]
     used = {
         tenant.uid: int(promised_mib(tenant, uuid=device.uuid) * memory_level(work_of(tenant), load=load))
         for tenant in tenants
     }
+    busy = {
+        tenant.uid: promised_milli(tenant, uuid=device.uuid)
+        / 1000
+        * levels.get(tenant.uid, compute_level(work_of(tenant), now=now, load=load))
+        for tenant in tenants
+    }
     # Tenants that take turns can be promised more than the device together; its utilization ends at 1.
-    utilization = min(
-        1.0,
-        sum(
-            promised_milli(tenant, uuid=device.uuid) / 1000 * compute_level(work_of(tenant), now=now, load=load)
-            for tenant in tenants
-        ),
-    )
+    utilization = min(1.0, sum(busy.values()))
     sample = DeviceSample(
         used_mib=min(sum(used.values()), device.memory_mib),
         used_by_tenant_mib=used,
         utilization=utilization,
         temperature_celsius=round(32 + 44 * utilization),
         power_watts=round(28 + 230 * utilization),
+        processes=processes_of(used, utilization=busy) if levels.keys() & busy.keys() else None,
     )
     if stranger is None:
         return sample

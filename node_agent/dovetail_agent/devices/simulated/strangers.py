@@ -5,7 +5,7 @@ one on each device, by index. The process belongs to no pod, or to a pod of the 
 none.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ def joined(
     """
     uids = {f"{tenant.namespace}/{tenant.name}": tenant.uid for tenant in tenants}
     used = dict(sample.used_by_tenant_mib or {})
-    own = _processes(used)
+    own = processes_of(used)
     uid = uids.get(stranger.pod, "")
     if uid:
         used[uid] = used.get(uid, 0) + stranger.memory_mib
@@ -58,5 +58,10 @@ def joined(
     )
 
 
-def _processes(used: Mapping[str, int]) -> Sequence[Process]:
-    return [Process(pid=_FIRST_PID + at, used_mib=used[uid], pod_uid=uid) for at, uid in enumerate(sorted(used))]
+def processes_of(used_mib: Mapping[str, int], *, utilization: Mapping[str, float] | None = None) -> tuple[Process, ...]:
+    """One process of each pod, from its memory in MiB and its utilization (0 to 1) by UID."""
+    busy = utilization or {}
+    return tuple(
+        Process(pid=_FIRST_PID + at, used_mib=used_mib[uid], utilization=busy.get(uid), pod_uid=uid)
+        for at, uid in enumerate(sorted(used_mib))
+    )

@@ -45,6 +45,10 @@ COUNT = "allowed is a whole number from 1 to 128"
         (V100S | {"model": ""}, 'model is ""; allowed is a model\'s name, such as V100'),
         (V100S | {"load": "Steady"}, 'load is "Steady"; allowed is one of Mixed, TrainingWithCheckpoints'),
         (V100S | {"topology": "Ring"}, 'topology is "Ring"; allowed is one of TwoSockets, NvSwitch'),
+        (
+            V100S | {"demand": {"web": -1}},
+            'demand is {"web": -1}; allowed is devices by namespace, 0 to 1024, such as {"web": 1.5}',
+        ),
         (V100S | {"vendor": "acme"}, 'vendor is "acme"; allowed is one of nvidia, amd, intel, ascend'),
         (V100S | {"reservedMiB": 40000}, "reservedMiB is 40000; allowed is a whole number of MiB from 0"),
         (V100S | {"memory": 1}, "memory is no field of it; allowed are model, count, memoryMiB"),
