@@ -181,7 +181,9 @@ class NamespaceQueuesCollector(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Count the waiting jobs of the state."""
         waiting = GaugeMetricFamily(
-            "dovetail_namespace_jobs_waiting", "GPUJobs that wait for capacity.", labels=["namespace"]
+            "dovetail_namespace_jobs_waiting",
+            "GPUJobs that wait for capacity, of each namespace with GPUJobs.",
+            labels=["namespace"],
         )
         oldest = GaugeMetricFamily(
             "dovetail_namespace_oldest_waiting_timestamp_seconds",
@@ -193,16 +195,19 @@ class NamespaceQueuesCollector(Collector):
             "The earliest estimated start of a GPUJob that waits for capacity.",
             labels=["namespace"],
         )
-        queues: dict[str, list[GPUJob]] = defaultdict(list)
+        queues: dict[str, list[GPUJob]] = {}
         for job in self._state.store.jobs.values():
+            # A namespace whose jobs all run has an empty queue: an autoscaler takes an absent one for an unknown one.
+            queues.setdefault(job.metadata.namespace, [])
             if job.status.phase in _QUEUED and job.status.reason in _FOR_CAPACITY:
                 queues[job.metadata.namespace].append(job)
         ordered = sorted(queues.items(), key=lambda item: -len(item[1]))
         rest = [job for _, jobs in ordered[_MOST_NAMESPACES:] for job in jobs]
         for namespace, jobs in [*ordered[:_MOST_NAMESPACES], *([(OTHERS, rest)] if rest else [])]:
             waiting.add_metric([namespace], len(jobs))
-            # RFC 3339 in UTC sorts as text.
-            oldest.add_metric([namespace], moment(min(job.metadata.creation_timestamp for job in jobs)).timestamp())
+            if jobs:
+                # RFC 3339 in UTC sorts as text.
+                oldest.add_metric([namespace], moment(min(job.metadata.creation_timestamp for job in jobs)).timestamp())
             if starts := [
                 place.estimated_start for job in jobs if (place := job.status.queue) and place.estimated_start
             ]:

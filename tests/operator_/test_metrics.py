@@ -108,6 +108,13 @@ def test_a_namespace_s_queue_has_its_length_its_oldest_job_and_its_next_start(st
     assert value("next_start_timestamp_seconds", "other") is None
 
 
+def test_a_namespace_whose_jobs_all_run_has_an_empty_queue_and_not_an_unknown_one(state: State) -> None:
+    waits(state, "runs", since=-60, phase="Running", reason="Admitted")
+    registry, team = scraped(state), {"namespace": "team"}
+    assert registry.get_sample_value("dovetail_namespace_jobs_waiting", team) == 0
+    assert registry.get_sample_value("dovetail_namespace_oldest_waiting_timestamp_seconds", team) is None
+
+
 def test_the_shortest_of_many_queues_are_one(state: State) -> None:
     for number in range(502):
         waits(state, "first", since=-number, namespace=f"ns-{number}")

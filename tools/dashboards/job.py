@@ -43,7 +43,7 @@ def _with_now(board: Dashboard) -> Dashboard:
         .with_panel(
             stat(
                 "Utilization",
-                says="Averaged over the devices of the pods, whoever uses them.",
+                says="Averaged over the devices of the pods, with the work of other pods there.",
                 query=f"avg(dovetail_device_utilization_ratio {_ON_ITS_DEVICES})",
                 unit="percentunit",
                 width=6,
