@@ -65,6 +65,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "observe report": Entry(
         "dovetail_cli.observe.command:report", "Which pods would have started sooner under Dovetail, by a replay"
     ),
+    "adopt": Entry(
+        "dovetail_cli.observe.adopt:adopt", "What changes, step by step, when a node moves to Dovetail; changes nothing"
+    ),
     "move": Entry("dovetail_cli.explain.move:app", "Which running jobs to restart elsewhere so that a job starts"),
     "console": Entry("dovetail_cli.commands.console:console", "The queue, each job and why it waits, in a browser"),
     "cordon": Entry("dovetail_cli.commands.cordon:cordon", "Take single GPUs out of use, such as node-1:2"),
@@ -90,7 +93,7 @@ _GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "Jobs": ("gbatch", "gqueue", "gjob", "gcancel", "gstats", "explain", "move", "console", "replay"),
     "Nodes": ("ginfo", "top", "cordon", "uncordon"),
     "Limits": ("quota", "quota plan", "quota set", "quota delete", "limits", "limits set", "limits unset"),
-    "The installation": ("observe", "observe report", "doctor", "audit", "snapshot", "simulate", "migrate"),
+    "The installation": ("observe", "observe report", "adopt", "doctor", "audit", "snapshot", "simulate", "migrate"),
     "This machine": ("demo", "gflowd", "sandbox", "config", "whoami", "completion"),
 }
 # The commands that are programs of their own.

@@ -28,6 +28,7 @@ LINES = [
     "limits unset policy",
     "observe",
     "observe report",
+    "adopt a",
     "audit",
     "snapshot",
     "doctor",
@@ -55,7 +56,7 @@ LINES = [
 DOCUMENTS = [
     "gqueue", "ginfo", "ginfo --by-job", "gstats", "top", "quota", "limits", "observe", "audit", "snapshot", "doctor",
     "explain 7",
-    "explain request 1", "move plan 7", "gjob show 7", "cordon a:1",
+    "explain request 1", "move plan 7", "gjob show 7", "cordon a:1", "adopt a",
 ]  # fmt: skip
 # They need no cluster, or bring up their own.
 WITHOUT = {"completion", "config", "console", "demo", "gflowd", "migrate", "replay", "sandbox", "simulate"}

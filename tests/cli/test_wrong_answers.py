@@ -48,6 +48,8 @@ OTHERWISE: Final[dict[tuple[str, str], tuple[int, str]]] = {
     ("no rights", "observe report"): (1, "you may not list nodes"),
     ("no chart", "observe"): (0, ""),
     ("no chart", "observe report"): (1, "this cluster has no pod with GPUs"),
+    ("no rights", "adopt a"): (1, "you may not list nodes"),
+    ("no chart", "adopt a"): (1, "there is no node a"),
     # A user without a profile may submit, but names an image.
     **{
         (case, line): (2, NO_IMAGE) for case in ("no rights", "no chart") for line in LINES if line.startswith("gbatch")

@@ -1,7 +1,10 @@
 """A look at the cluster that the options of a command name."""
 
-from dovetail.answers.observe import Forecast, Observation
+from functools import partial
+
+from dovetail.answers.observe import Adoption, Forecast, Observation
 from dovetail.kube.queries.observed import read_observed
+from dovetail.query.explain.observe.adoption import AdoptionError, adoption
 from dovetail.query.explain.observe.observation import observation
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.ui.errors import CommandError
@@ -50,3 +53,22 @@ async def report(cluster: Cluster) -> Forecast:
     if found is None:
         raise CommandError("this cluster has no pod with GPUs of a device plugin, so there is nothing to replay")
     return found
+
+
+def adoption_of(node: str, *, kubeconfig: str | None, context: str | None) -> Adoption:
+    """The steps of `dovetail adopt`. Raises `CommandError` for a node that cannot move."""
+    return work(partial(steps, node=node), kubeconfig=kubeconfig, context=context)
+
+
+async def steps(cluster: Cluster, *, node: str) -> Adoption:
+    """The steps for one node of a cluster. Raises `CommandError`."""
+    with patiently() as say:
+        say("Reading nodes and pods …")
+        seen = await read_observed(cluster.client, namespace=cluster.namespace)
+    if seen.nodes is None or not seen.everywhere:
+        lacks = "nodes" if seen.nodes is None else "pods of all namespaces"
+        raise CommandError(f"you may not list {lacks}: examples/observe.yaml has the ClusterRole that this needs")
+    try:
+        return adoption(seen, node=node)
+    except AdoptionError as error:
+        raise CommandError(str(error)) from error

@@ -62,6 +62,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
     "uncordon": ("dovetail uncordon node-1:2", "dovetail uncordon --mended node-1:2"),
     "observe": ("dovetail observe", "dovetail observe --context prod --all", "dovetail observe -o json"),
     "observe report": ("dovetail observe report", "dovetail observe report -o json"),
+    "adopt": ("dovetail adopt node-1", "dovetail adopt node-1 -o json"),
     "doctor": ("dovetail doctor", "dovetail doctor node-1", "dovetail doctor --host"),
     "audit": ("dovetail audit", "dovetail audit -o json"),
     "snapshot": ("dovetail snapshot -f cluster.json", "dovetail snapshot --anonymous -o yaml"),

@@ -1,4 +1,7 @@
-"""A look at a cluster of any scheduler: waiting GPU pods and why, who holds what, what is lost. Types only."""
+"""A look at a cluster of any scheduler: waiting GPU pods and why, who holds what, what is lost, how a node moves.
+
+Types only.
+"""
 
 from typing import Literal
 
@@ -229,3 +232,41 @@ class Forecast(Row, frozen=True, kw_only=True):
     later: int
     items: list[ForecastPod]
     notes: list[str]
+
+
+# Whether a step is done; `waits` is one that happens by itself once those before it are done.
+StepState = Literal["done", "todo", "waits"]
+
+
+class AdoptionStep(Row, frozen=True, kw_only=True):
+    """One step: a command, and what it changes. `command` is empty where there is nothing to type."""
+
+    title: str
+    state: StepState
+    command: str
+    effect: str
+
+
+class Adoption(Row, frozen=True, kw_only=True):
+    """What changes when a node moves to Dovetail.
+
+    - `system`: who hands out its devices now
+    - `adopted`: whether all steps are done
+    - `holders`: pods that hold devices of the other system there, and have to leave
+    - `leftElsewhere`: devices of the resource that the other system keeps on other nodes
+    - `askedElsewhere`: devices of the resource that pods ask for that have no node
+    - `steps`: in their order
+    - `back`: the commands that give the node back, in their order
+    """
+
+    node: str
+    system: DeviceSystem
+    resource: str
+    model: str
+    devices: int
+    adopted: bool
+    holders: list[DeviceHolder]
+    left_elsewhere: int
+    asked_elsewhere: float
+    steps: list[AdoptionStep]
+    back: list[str]
