@@ -10,7 +10,12 @@ jobs follow from nodes and days), or with `--traces FOLDER` from the trace's own
 renewed while jobs wait (every `--every` hours), with bounds learned from the misses so far. Each estimate is compared,
 as it was published, with the real start; a job with many estimates weighs as much as a job with one.
 
+With `--philly TABLE` the jobs are a window of a virtual cluster of that trace, on as many nodes as give the load; with
+`--philly-shaped` they are drawn in its shape.
+
     python benchmarks/queue_policies.py [--jobs 2000] [--nodes 12] [--load 0.9] [--traces FOLDER] [--json FILE]
+    python benchmarks/queue_policies.py --ours --philly philly.csv --virtual-cluster ee9e8c --jobs 350 [--skip 250]
+    python benchmarks/queue_policies.py --ours --philly-shaped --jobs 1500 --nodes 10 --days 92 --every 6
 """
 
 import argparse
@@ -24,6 +29,7 @@ from statistics import fmean, median
 from typing import Any, Final
 
 import queue_month
+import queue_philly
 import queue_workload
 from matplotlib.figure import Figure
 from queue_plane import percentiles
@@ -39,6 +45,7 @@ from dovetail.simulator.queue_replay import Policy, Running, Scene, Submission, 
 
 LARGE: Final = 8
 MINUTE: Final = 60.0
+_NEAR_MINUTES: Final = (1, 10, 60)
 Started = Iterable[tuple[str, Sequence[Claim]]]
 
 
@@ -70,7 +77,11 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimates:
-    """How the starts that were foreseen turned out: over the waits of the jobs, and for each job's first estimate."""
+    """How the starts that were foreseen turned out: over the waits of the jobs, and for each job's first estimate.
+
+    `first_within` has the part of the first estimates that were off by at most 1, 10 and 60 minutes, of the jobs that
+    waited with one; `all_within` the same of these and the jobs that started at once, whose estimate is "now".
+    """
 
     jobs: int
     estimates: int
@@ -80,6 +91,8 @@ class Estimates:
     median_miss_hours: float
     first_within_bounds: float
     first_median_width_by_wait: float
+    first_within: tuple[float, ...]
+    all_within: tuple[float, ...]
 
 
 def main() -> None:
@@ -95,6 +108,13 @@ def main() -> None:
         "--repeated", type=float, default=0.0, help="share of its jobs that run one work again (default: %(default)s)"
     )
     options.add_argument("--published", action="store_true", help="a month as studies of real clusters describe it")
+    options.add_argument("--philly", type=Path, help="a table of the Philly trace")
+    options.add_argument("--virtual-cluster", default="", help="of that table: how its name begins")
+    options.add_argument("--skip", type=int, default=0, help="of its jobs, leave out the first (default: %(default)s)")
+    options.add_argument("--philly-shaped", action="store_true", help="jobs in the shape of that trace")
+    options.add_argument(
+        "--limits", choices=list(queue_philly.LIMITS_BY), default="round", help="of these jobs (default: %(default)s)"
+    )
     options.add_argument("--ours", action="store_true", help="play dovetail's queue alone")
     options.add_argument("--json", type=Path, default=Path("out/queue_policies.json"), help="where it is written too")
     args = options.parse_args()
@@ -103,7 +123,17 @@ def main() -> None:
         options.error(f"--nodes {args.nodes}: at least {largest}, so that every job has room at all")
     if not 0 <= args.repeated <= 1:
         options.error(f"--repeated {args.repeated:g}: a share from 0 to 1")
-    workloads = {"month": (month_of(args), args.nodes)}
+    if args.philly:
+        try:
+            jobs = queue_philly.loaded(
+                args.philly, cluster=args.virtual_cluster, jobs=args.jobs, skip=args.skip, limits=args.limits
+            )
+        except (OSError, ValueError) as bad:
+            options.error(f"--philly {bad}")
+        largest = max(each.job.workers for each in jobs)
+        workloads = {"philly": (jobs, max(largest, queue_workload.nodes_for(jobs, load=args.load)))}
+    else:
+        workloads = {"month": (month_of(args), args.nodes)}
     if args.traces:
         trace = queue_workload.traced(args.traces / "openb_pod_list_default.csv", jobs=args.jobs)
         workloads["trace"] = (trace, queue_workload.nodes_for(trace, load=args.load))
@@ -122,6 +152,10 @@ def main() -> None:
 
 def month_of(args: argparse.Namespace) -> list[Submission]:
     """The jobs of the month that was asked for."""
+    if args.philly_shaped:
+        return queue_philly.drawn(
+            jobs=args.jobs, nodes=args.nodes, days=args.days, load=args.load, seed=args.seed, limits=args.limits
+        )
     if args.published:
         return queue_month.published(nodes=args.nodes, days=args.days, load=args.load, seed=args.seed)
     return queue_workload.synthetic(
@@ -178,6 +212,7 @@ class Foreseeing:
         self._used, self._misses, self._arrivals = RunTimesUsed(), Misses(), Arrivals()
         self._known: dict[str, list[tuple[float, float, Bounds]]] = {}
         self.checks: list[list[Checked]] = []
+        self._at_once = 0
 
     def watch(self, scene: Scene) -> None:
         """After a look: estimates for all that wait, if it is time."""
@@ -202,6 +237,7 @@ class Foreseeing:
         """What came true of the estimates of a job."""
         self._misses.started(run.of.job.key, now_seconds=scene.now)
         checks, wait = [], max(MINUTE, scene.now - run.of.at_seconds)
+        self._at_once += scene.now == run.of.at_seconds
         for at, foreseen, bounds in self._known.pop(run.of.job.key, ()):
             left, width = scene.now - at, bounds.latest_seconds - bounds.earliest_seconds
             checks.append(
@@ -226,6 +262,7 @@ class Foreseeing:
     def result(self) -> Estimates:
         """All of it; each job counts as one, whatever its number of estimates."""
         first = [checks[0] for checks in self.checks]
+        near = [sum(each.off_hours <= minutes / 60 for each in first) for minutes in _NEAR_MINUTES]
         return Estimates(
             jobs=len(self.checks),
             estimates=sum(map(len, self.checks)),
@@ -235,6 +272,8 @@ class Foreseeing:
             median_miss_hours=_median(median(each.off_hours for each in checks) for checks in self.checks),
             first_within_bounds=_mean(each.within for each in first),
             first_median_width_by_wait=_median(each.width_by_wait for each in first),
+            first_within=tuple(round(each / max(1, len(first)), 3) for each in near),
+            all_within=tuple(round((each + self._at_once) / max(1, len(first) + self._at_once), 3) for each in near),
         )
 
     def _ran(self, job: Candidate, so_far: float) -> float:
@@ -326,9 +365,14 @@ def table(title: str, results: Sequence[Result], estimates: Estimates) -> str:
         f"{estimates.within_bounds:.0%} within their bounds, median width {estimates.median_width_by_wait:.0%} of the "
         f"wait ({estimates.median_width_by_rest:.0%} of what was left of it), median miss "
         f"{estimates.median_miss_hours:.2f} h; the first of each job: {estimates.first_within_bounds:.0%} within, "
-        f"median width {estimates.first_median_width_by_wait:.0%} of the wait"
+        f"median width {estimates.first_median_width_by_wait:.0%} of the wait; off by at most 1, 10, 60 minutes "
+        f"{_parts(estimates.first_within)}, and {_parts(estimates.all_within)} with the jobs that started at once"
     )
     return "\n".join(lines)
+
+
+def _parts(parts: Iterable[float]) -> str:
+    return ", ".join(f"{each:.0%}" for each in parts)
 
 
 def draw(waits: dict[str, dict[str, list[float]]]) -> Figure:

@@ -8,6 +8,7 @@ the same devices or others, meets the claims that still exist.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -411,12 +412,12 @@ class Ledger:
 
         Without claims, the copy is expensive: each node that has some is computed again.
         """
-        other = Ledger(limits=self.limits)
+        other: Ledger = copy(self)
         other.prices = None if self.prices is None else self.prices.of_copy(original=self)
-        other._rows = self._table.copy()
-        if with_claims:
-            other._claims = self._claims.copy()
-        else:
+        other._rows, other._touched = self._table.copy(), ChangeLog(length=LOG_LENGTH)
+        other._partitions, other._stale, other._rows_read = Partitions(), {}, {}
+        other._claims = self._claims.copy() if with_claims else ClaimTable()
+        if not with_claims:
             for name in self._claims.nodes():
                 other._recount(name)
         return other

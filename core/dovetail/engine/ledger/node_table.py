@@ -5,6 +5,7 @@ A node keeps its row for ever, so that claims outlive its report.
 
 from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
+from copy import copy
 from itertools import repeat
 from typing import Final
 
@@ -146,7 +147,7 @@ class SmoothedUtilization:
 
     def copy(self) -> "SmoothedUtilization":
         """An independent copy."""
-        other = SmoothedUtilization(seconds=self.seconds)
+        other: SmoothedUtilization = copy(self)
         other.now, other.shown, other._smooth = self.now.copy(), self.shown.copy(), self._smooth.copy()
         other._at = self._at.copy()
         return other
@@ -355,7 +356,7 @@ class NodeTable:
 
     def copy(self) -> "NodeTable":
         """An independent copy."""
-        other = NodeTable(limits=self._limits, smoothing_seconds=self.utilization.seconds)
+        other: NodeTable = copy(self)
         other.utilization = self.utilization.copy()
         other._cpu_load = self._cpu_load.copy()
         other._notes = dict(self._notes)

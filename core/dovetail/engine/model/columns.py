@@ -1,6 +1,7 @@
 """The ledger's columns: their names, shapes and codes. Values only."""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
@@ -131,8 +132,10 @@ class Table:
 
     def copy(self) -> "Table":
         """An independent copy."""
-        height, width = self["present"].shape
-        return self.grown(rows=height, devices=width)
+        other: Table = copy(self)
+        other._blocks = tuple(block.copy() for block in self._blocks)
+        other._columns = _by_name(other._blocks)
+        return other
 
 
 def _by_name(blocks: tuple[npt.NDArray[Any], ...]) -> dict[str, npt.NDArray[Any]]:
