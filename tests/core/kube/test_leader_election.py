@@ -237,3 +237,15 @@ async def ended(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+async def test_only_who_sees_another_holder_stands_by(office: Office) -> None:
+    first, second = office.candidate("one"), office.candidate("two")
+    assert not first.is_standby, "nobody holds it"
+    await first.acquire()
+    assert not first.is_standby
+    attempt = await is_kept_waiting(second)
+    assert second.is_standby
+    office.clock.now += 15.1
+    await attempt
+    assert not second.is_standby

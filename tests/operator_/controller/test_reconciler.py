@@ -240,3 +240,23 @@ async def test_a_batch_job_that_is_not_seen_is_asked_for_once_each_time_it_goes(
     assert len(api.of(asked)) == 3
     store.job_deleted("team/x", uid="uid-x")
     assert scene.reconciler._without_child == set()
+
+
+async def test_a_batch_job_that_lost_its_label_is_awaited_and_the_job_is_looked_at_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, api: Api
+) -> None:
+    follows(monkeypatch, outcome())
+    store, child = scene.state.store, make_child(JOB)
+    store.child_event("DELETED", child)
+    bare = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, labels={}))
+    labelled = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, resource_version="99"))
+    api.answer(f"GET {JOBS}/x", Answer(body=values_of(bare)))
+    api.answer(f"PATCH {JOBS}/x", Answer(body=values_of(labelled)))
+    await scene.reconciler.reconcile("team/x")
+    assert (scene.done, scene.keys) == ([], ["team/x"]), "nothing is decided without what is there"
+    assert scene.pending.wait_seconds("team/x"), "the watch is behind until it has brought the label"
+    store.child_changed(labelled)
+    scene.pending.observed("Job", meta=labelled.metadata)
+    scene.clear()
+    await scene.reconciler.reconcile("team/x")
+    assert scene.done == ["1 actions", "status Running in time"]

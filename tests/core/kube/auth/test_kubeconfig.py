@@ -143,3 +143,21 @@ def test_a_folder_is_one_sentence(tmp_path: Path) -> None:
 def write(path: Path, document: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(document))
+
+
+@pytest.mark.parametrize(
+    ("extensions", "url"),
+    [
+        ([{"name": "dovetail.dev/gateway", "extension": {"url": "https://127.0.0.1:8443"}}], "https://127.0.0.1:8443"),
+        ([{"name": "dovetail.dev/gateway", "extension": {"url": None}}], ""),
+        ([{"name": "dovetail.dev/gateway"}], ""),
+        ([{"name": "other", "extension": {"url": "https://elsewhere"}}], ""),
+        (None, ""),
+    ],
+)
+def test_a_context_names_its_gateway_or_none(tmp_path: Path, extensions: Any, url: str) -> None:
+    path = make_kubeconfig(tmp_path / "k")
+    document = yaml.safe_load(path.read_text())
+    document["contexts"][0]["context"]["extensions"] = extensions
+    write(path, document)
+    assert choose([path]).gateway_url == url
