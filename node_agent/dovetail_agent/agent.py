@@ -130,6 +130,7 @@ class Agent:
         if event == "DELETED":
             self._looks.pop(name, None)
             self._waited_since.pop(name, None)
+            self.beside.forget(name)
             self.tenants.forget(name)
             self._queue.forget(name)
         else:
@@ -166,6 +167,7 @@ class Agent:
         # A node that no longer declares devices must stop advertising them.
         if node is None or not (self._provider.serves(node) or capacity.advertises(node)):
             self._looks.pop(name, None)
+            self.beside.forget(name)
             return
         if self._waits_for_tenants(name):
             self._queue.add_later(name, seconds=_DEBOUNCE_SECONDS)

@@ -5,7 +5,9 @@ A new part is an entry of `PARTS`; it needs no assertions of its own.
 
 import asyncio
 import base64
+import json
 import random
+from datetime import timedelta
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -17,9 +19,20 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import EventType, ObjectMeta
 from dovetail.api.resources import GPUJOBS, GPUNODES, NODES, PODS
+from dovetail.config.settings import Settings
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.kube.client import Client
+from dovetail.kube.event_recorder import EventRecorder
 from dovetail.kube.reflector import Reflector
+from dovetail.process.live_settings import LiveSettings
+from dovetail_agent.agent import Agent
+from dovetail_agent.devices.simulated.provider import SimulatedProvider, device_uuid
+from dovetail_agent.feature.events import Events
+from dovetail_agent.guards.bad_devices import BadDevicesFeature
+from dovetail_agent.guards.memory import GuardRules
+from dovetail_agent.guards.memory_feature import MemoryGuardFeature
+from dovetail_agent.guards.strangers_feature import StrangersFeature
+from dovetail_agent.main import rules_of
 from dovetail_certificates.extender import Attached, ExtenderKeeper
 from dovetail_certificates.metrics import Metrics
 from dovetail_extender.cluster.service_endpoint import Endpoint, ServiceEndpoint
@@ -290,7 +303,122 @@ def _unreadable_scene(site: Site) -> list[Step]:
     ]
 
 
+# --- the agent -------------------------------------------------------------------------------------------------------
+
+
+class _Agent:
+    """An agent of all simulated nodes, with what watches their devices."""
+
+    def __init__(self, client: Client, stage: Stage) -> None:
+        events = EventRecorder(client, component="agent", now=stage.now, rng=random.Random(7))
+        features = (
+            Events(events),
+            StrangersFeature(events, policy="Report"),
+            BadDevicesFeature(events),
+            MemoryGuardFeature(events, rules=GuardRules(policy="Evict", grace=timedelta(seconds=5))),
+        )
+        self.part = Agent(
+            client, provider=SimulatedProvider(), rules=rules_of(Settings()), clock=stage.now, features=features
+        )
+        self.informers = ()
+
+    async def run(self) -> None:
+        await self.part.run()
+
+
+def _agent_scene(site: Site) -> list[Step]:
+    """Devices fail, recover, are added, partitioned and described wrongly; tenants come and go, as does the node."""
+    full = site.node("n1")
+
+    def declared(devices: str, faults: str = "{}") -> Step:
+        said = {names.SIMULATED_DEVICES: devices, names.SIMULATED_FAULTS: faults}
+        status = {"allocatable": {"cpu": "64", "memory": "256Gi"}, "nodeInfo": {"bootID": "b"}}
+
+        def step(stage: Stage) -> None:
+            if stage.server.find("nodes", full) is None:
+                meta = {"name": full, "labels": {names.LABEL_MANAGED: "true"}, "annotations": said}
+                put("nodes", {"metadata": meta, "spec": {}, "status": status})(stage)
+            else:
+                change("nodes", full, lambda each: each["metadata"]["annotations"].update(said))(stage)
+
+        return step
+
+    def tenants(*held: int) -> Step:
+        found = [
+            {
+                "uid": f"pod-{at}", "name": f"pod-{at}", "namespace": site.namespace, "running": True,
+                "devices": [
+                    {"uuid": device_uuid(full, index=at), "index": at, "shareMilli": 1000, "memoryMiB": 32768}
+                ],
+            }
+            for at in held
+        ]  # fmt: skip
+        return put("gpunodetenants", {"metadata": {"name": full}, "spec": {"tenants": found, "answers": 0}})
+
+    two, three = (json.dumps({"model": "V100", "count": count, "memoryMiB": 32768}) for count in (2, 3))
+    return [
+        declared(two),
+        tenants(),
+        tenants(0, 1),
+        declared(two, faults='{"1": "Xid79FellOffTheBus"}'),
+        declared(two),
+        declared(three),
+        tenants(2),
+        declared('{"model": "V100"'),
+        declared('{"model": "A100-SXM4-80GB", "count": 1, "memoryMiB": 81920, "mig": ["3g.40gb,4g.40gb"]}'),
+        drop("gpunodes", full),
+        change("gpunodes", full, lambda each: each.update(spec={"cordoned": ["x"]})),
+        drop("nodes", full),
+        declared(two),
+        drop("gpunodetenants", full),
+        tenants(1),
+        declared(three, faults='{"0": "Xid79FellOffTheBus"}'),
+    ]
+
+
+# --- the configuration of a running program --------------------------------------------------------------------------
+
+
+class _Configured:
+    """What counts is kept as an object, which is compared."""
+
+    def __init__(self, client: Client, stage: Stage) -> None:
+        self.part = LiveSettings(client, namespace=HOME, settings=Settings())
+        self.informers = ()
+        self._server = stage.server
+
+    async def run(self) -> None:
+        await self.part.run(apply=self._apply)
+
+    def _apply(self, settings: Settings) -> None:
+        values = settings.model_dump(mode="json")
+        if self._server.find("counts", "settings") is None:
+            self._server.create("counts", {"metadata": {"name": "settings"}})
+        self._server.change("counts", "settings", lambda each: each.update(values=values))
+
+
+def _configuration_scene(_site: Site) -> list[Step]:
+    def config(text: str) -> Step:
+        meta = {"name": names.CONFIG, "namespace": HOME}
+        return put("configmaps", {"metadata": meta, "data": {names.CONFIG_FILE: text}})
+
+    return [
+        config("default_time_limit: 7200\n"),
+        config("default_time_limit: many\n"),
+        config("default_time_limit: 7200\nmeasurement_max_age: 661\n"),
+        drop("configmaps", f"{HOME}/{names.CONFIG}"),
+        config("drain: {action: Restart}\n"),
+        config("namespace_time_limits: {team: 600}\ndefault_time_limit: 3600\n"),
+    ]
+
+
 _NUMBERS = "a number is never given again"
+# What a device does differs by its UUID, and with time.
+_MEASURED: Final = frozenset({
+    "uuid", "usedMiB", "utilization", "temperatureCelsius", "powerWatts", "clocksMHz", "cpuUtilization",
+    "memoryUtilization", "free", "totals", "tenants", "faults", "conditions", "eccErrors", "throttledBy", "links",
+    "foreignMiB",
+})  # fmt: skip
 PARTS: Final[dict[str, Part]] = {
     "companions of ResourceQuotas": Part(
         make=_vendor_quotas, scene=_quota_scene, writes=["resourcequotas"], owns=["resourcequotas"]
@@ -329,6 +457,27 @@ PARTS: Final[dict[str, Part]] = {
         writes=["endpointslices"],
         owns=["endpointslices"],
         renews=("PATCH endpointslices",),
+        is_of_sites=False,
+    ),
+    "an agent": Part(
+        make=_Agent,
+        scene=_agent_scene,
+        writes=["gpunodes", "nodes"],
+        owns=["gpunodes"],
+        varies=_MEASURED,
+        settle_seconds=45.0,
+        not_empty={"Agent.published_total": "a metric that only grows"},
+        renews=("PATCH gpunodes", "POST events", "PATCH events"),
+        compares_tables=False,
+        is_of_time=True,
+    ),
+    "the configuration of a running program": Part(
+        make=_Configured,
+        scene=_configuration_scene,
+        writes=["counts"],
+        not_from_objects={"Settings.__pydantic_fields_set__": "what the text names"},
+        not_empty={"Settings.__pydantic_fields_set__": "what the text names"},
+        is_silent=True,
         is_of_sites=False,
     ),
     "the node of a machine": Part(

@@ -84,6 +84,7 @@ class Part:
     compares_tables: whether its tables are compared with those of a new process; otherwise `rebuilt` does.
     owns: of the kinds that it writes, those of its own: it creates again what somebody deletes.
     varies: names of fields that may differ, such as numbers that are given in the order of arrival.
+    is_silent: whether it writes nothing.
     is_of_sites: whether it serves tenants, each of which has its own objects.
     is_of_time: whether its end depends on how long it was between two changes.
     is_of_last_state: whether the end does not depend on what was there before, such as who came first.
@@ -105,6 +106,7 @@ class Part:
     compares_tables: bool = True
     owns: Sequence[str] = ()
     varies: frozenset[str] = frozenset()
+    is_silent: bool = False
     is_of_sites: bool = True
     is_of_time: bool = False
     is_of_last_state: bool = True

@@ -68,6 +68,9 @@ class Feature:
         One call at a time for each node. A look during a running call is skipped.
         """
 
+    def forget(self, node: str) -> None:
+        """Drop what is kept of a node that is gone, or has no devices any more."""
+
     def metrics(self) -> Iterable[Metric]:
         """Return the feature's metrics at scrape time."""
         return ()

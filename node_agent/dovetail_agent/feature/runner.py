@@ -60,6 +60,11 @@ class FeatureRunner:
                 self._acting[key] = task
                 task.add_done_callback(lambda _, key=key: self._acting.pop(key))  # type: ignore[misc]  # a default binds it now
 
+    def forget(self, node: str) -> None:
+        """Let each feature drop a node that the agent serves no more."""
+        for feature in self._features:
+            _safely(feature, ask=lambda it: it.forget(node), otherwise=None)
+
     def metrics(self) -> Iterator[Metric]:
         """Yield the metrics of all features."""
         nothing: Iterable[Metric] = ()

@@ -60,6 +60,10 @@ class MemoryGuardFeature(Feature):
         self._above[seen.node.metadata.name] = found
         return msgspec.structs.replace(status, overuses=found)
 
+    def forget(self, node: str) -> None:
+        """Drop a node, and who was above a promise there."""
+        self._above.pop(node, None)
+
     async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
         """Post events about changes, and kill the tenants that the policy ends."""
         before = {(each.uid, each.device): each for each in (seen.previous.overuses if seen.previous else ())}

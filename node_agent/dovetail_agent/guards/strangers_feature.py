@@ -86,6 +86,11 @@ class StrangersFeature(Feature):
                     tenant = pods[stranger.uid]
                     warn_pod(self._events, tenant=tenant, node=node, reason="NotItsGPU", message=text)
 
+    def forget(self, node: str) -> None:
+        """Drop a node, and the possible strangers on it."""
+        self._devices.pop(node, None)
+        self._first = {key: first for key, first in self._first.items() if key[0] != node}
+
     def metrics(self) -> Iterable[Metric]:
         """Strangers on each device, and which devices take no work because of them."""
         strangers = GaugeMetricFamily(
