@@ -230,6 +230,7 @@ def _configure(options: Options, *, state: State, controller: Controller) -> Non
         cpu_fallback=options.cpu_fallback,
         growing=options.growing,
         drain=options.drain,
+        moves=options.moves,
         reshape=options.reshape,
         levels=options.levels,
     )
@@ -260,6 +261,7 @@ def _build_state(options: Options, *, records: Dues) -> State:
         cpu_fallback=options.cpu_fallback,
         growing=options.growing,
         drain=options.drain,
+        moves=options.moves,
         reshape=options.reshape,
         levels=options.levels,
     )

@@ -41,6 +41,7 @@ class Counters:
     wait_seconds: Histogram
     overuse_evictions: Counter
     preemptions: Counter
+    move_plans: Counter
 
 
 def make_counters(registry: CollectorRegistry) -> Counters:
@@ -66,6 +67,12 @@ def make_counters(registry: CollectorRegistry) -> Counters:
             registry=registry,
         ),
         preemptions=Counter("dovetail_preemptions", "Jobs that have lost their GPUs to others.", registry=registry),
+        move_plans=Counter(
+            "dovetail_move_plans",
+            "Plans of moves that start a waiting job: reported (Plan) or carried out (Apply).",
+            ["result"],
+            registry=registry,
+        ),
     )
 
 

@@ -16,10 +16,12 @@ from dovetail.jobs.idle import IdleRules
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.query.audit import rules_of as audit_rules_of
 from dovetail.query.growing_rules import growing_rules_of
+from dovetail.query.move_rules import move_rules_of
 from dovetail.query.preemption_rules import rules_of
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.limits.quotas import DEFAULT_HALF_LIFE_SECONDS
+from dovetail.queue.moves.consent import MoveRules
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.reshaping.decision import ReshapeRules
 from dovetail_operator.devices.overuse_check import EndingRules
@@ -84,6 +86,8 @@ class Options:
     """The rules of preemption."""
     drain: DrainRules = field(default_factory=DrainRules)
     """What happens to jobs on nodes that are to be emptied."""
+    moves: MoveRules = field(default_factory=MoveRules)
+    """When running jobs restart elsewhere for waiting ones."""
     reshape: ReshapeRules = field(default_factory=ReshapeRules)
     """When idle GPUs in MIG mode are partitioned again for waiting requests."""
     bind_seconds: float = 34.0
@@ -137,6 +141,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         half_life_seconds=settings.fair_share_half_life,
         preemption=rules_of(settings.preemption),
         drain=DrainRules(restarts=settings.drain.action == "Restart", grace_seconds=settings.drain.grace),
+        moves=move_rules_of(settings.moves),
         reshape=_reshape(settings),
         bind_seconds=settings.bind_deadline_seconds + _LATE_SECONDS,
         growing=growing_rules_of(settings),

@@ -1,4 +1,4 @@
-"""`dovetail move plan`: which running jobs to restart elsewhere so that a job starts."""
+"""`dovetail move plan` and `apply`: which running jobs to restart elsewhere so that a job starts, and their restart."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from dovetail_cli.ui import completers
 from dovetail_cli.ui.options import Context, Kubeconfig, Namespace, OutputOfOne
 
 app = typer.Typer(
-    help="Which running jobs to restart elsewhere so that a waiting job starts, with the proof that it does.",
+    help="Which running jobs to restart elsewhere so that a waiting job starts, with the proof; and their restart.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -43,3 +43,38 @@ def plan(
     print(text)
     if not holds:
         raise typer.Exit(1)
+
+
+@app.command()
+def apply(
+    name: Annotated[str, typer.Argument(metavar="NAME|NUMBER", help="The job.", autocompletion=completers.JOBS)],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the start of the job.")
+    ] = 600.0,
+    form: OutputOfOne = "table",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+) -> None:
+    """Restart running jobs elsewhere so that a job starts, and wait until it runs.
+
+    Only jobs move that may (spec.moves, or the configuration). Exit code 1 if no moves start it, 124 after the timeout.
+    """
+    from dovetail_cli.explain import move_apply
+    from dovetail_cli.ui import output
+    from dovetail_cli.ui.options import DOCUMENTS
+
+    output.check_format(form, allowed=DOCUMENTS)
+    code = move_apply.apply(
+        name,
+        yes=yes,
+        timeout_seconds=timeout,
+        form=form,
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+    )
+    if code:
+        raise typer.Exit(code)

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from dovetail.answers.moves import MovesAnswer, PlacedWorker
+from dovetail.api.gpujob import GPUJob
 from dovetail.formats.durations import human
 from dovetail.kube.queries.disruption_budgets import list_disruption_budgets
 from dovetail.query.explain.moves import moves_for
@@ -17,7 +18,7 @@ from dovetail_cli.ui.errors import MissingError
 from dovetail_cli.ui.progress import patiently
 from dovetail_cli.ui.times import utc_now
 
-COLUMNS: Final = ("NAMESPACE", "JOB", "FROM", "TO", "LOSES", "AWAY")
+COLUMNS: Final = ("NAMESPACE", "JOB", "MOVES", "FROM", "TO", "LOSES", "AWAY")
 
 
 def show(
@@ -30,15 +31,7 @@ def show(
     wanted = selection.parse_one(word, field="JOB")
 
     async def look(cluster: Cluster) -> MovesAnswer:
-        with patiently() as say:
-            objects = await take(cluster, say=say)
-            budgets = await list_disruption_budgets(cluster.client)
-            ours = [job for job in objects.jobs if job.metadata.namespace == cluster.namespace]
-            chosen, missing = selection.select(ours, wanted=[wanted])
-            if missing:
-                raise MissingError(f"{selection.none_such(missing)} in namespace {cluster.namespace}")
-            say(f"Trying moves on {len(objects.nodes):,} nodes …")
-            return moves_for(chosen[0], objects=objects, budgets=budgets, now=utc_now())
+        return (await found_for(cluster, wanted=wanted, to_apply=False))[1]
 
     found = work(look, kubeconfig=kubeconfig, context=context, namespace=namespace)
     if form != "table":
@@ -46,20 +39,38 @@ def show(
     return text(found), found.holds
 
 
-def text(found: MovesAnswer) -> str:
+async def found_for(cluster: Cluster, *, wanted: selection.Wanted, to_apply: bool) -> tuple[GPUJob, MovesAnswer]:
+    """The job, and the plan for it: one `to_apply` moves only jobs that say that they may move.
+
+    Raises `MissingError`.
+    """
+    with patiently() as say:
+        objects = await take(cluster, say=say)
+        budgets = await list_disruption_budgets(cluster.client)
+        ours = [job for job in objects.jobs if job.metadata.namespace == cluster.namespace]
+        chosen, missing = selection.select(ours, wanted=[wanted])
+        if missing:
+            raise MissingError(f"{selection.none_such(missing)} in namespace {cluster.namespace}")
+        say(f"Trying moves on {len(objects.nodes):,} nodes …")
+        found = moves_for(chosen[0], objects=objects, budgets=budgets, now=utc_now(), to_apply=to_apply)
+        return chosen[0], found
+
+
+def text(found: MovesAnswer, *, to_apply: bool = False) -> str:
     """The plan for people: the sentence, the moves, and where the job starts."""
-    return "\n\n".join(_parts(found))
+    return "\n\n".join(_parts(found, to_apply=to_apply))
 
 
-def _parts(found: MovesAnswer) -> Iterator[str]:
+def _parts(found: MovesAnswer, *, to_apply: bool) -> Iterator[str]:
     yield output.bold(f"{found.summary}.")
     if found.holds:
         yield output.table([list(COLUMNS), *_lines(found)])
         yield f"{found.job.name} starts on {_places(found.workers)}."
-        yield _proof(found)
+        yield _proof(found) if to_apply else f"{_proof(found)} Nothing was changed."
     else:
         jobs = f"{found.movable} running job{'s' * (found.movable != 1)} may move"
-        yield f"{jobs}: those that may be preempted, have run long enough, and have all their workers on nodes."
+        who = "say moves: Restart, or their namespace does" if to_apply else "may be preempted"
+        yield f"{jobs}: those that {who}, have run long enough, and have all their workers on nodes."
     yield from (f"{note}." for note in found.notes)
 
 
@@ -68,6 +79,7 @@ def _lines(found: MovesAnswer) -> Iterator[list[str]]:
         yield [
             move.job.namespace,
             move.job.name,
+            move.moves,
             _places(move.source),
             _places(move.destination),
             f"{move.lost_device_seconds / 3600:.2f} GPU h",
@@ -83,4 +95,4 @@ def _places(workers: Sequence[PlacedWorker]) -> str:
 def _proof(found: MovesAnswer) -> str:
     others = found.compared
     who = f"{others} other waiting job{'s start' if others != 1 else ' starts'}" if others else "No other job waits"
-    return f"{who}{' no later than without the moves' if others else ''}. Nothing was changed."
+    return f"{who}{' no later than without the moves' if others else ''}."

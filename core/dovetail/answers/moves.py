@@ -2,6 +2,7 @@
 
 from dovetail.answers import Row
 from dovetail.answers.jobs import JobReference
+from dovetail.api.gpujob import Moves
 
 
 class PlacedWorker(Row, frozen=True, kw_only=True):
@@ -17,12 +18,14 @@ class PlacedWorker(Row, frozen=True, kw_only=True):
 class MoveRow(Row, frozen=True, kw_only=True):
     """A running job that restarts elsewhere.
 
+    `moves` says whether the job may move without a person's decision: as it says itself, or by the configuration.
     `source` and `destination` have its workers now and then. `lostDeviceSeconds` is what it loses at most, over all its
     devices: what it did since it last saved its work, and the restart. `savesEverySeconds` is null where the job does
     not say so: then all its work counts as lost. It is away for at most `awaySeconds`.
     """
 
     job: JobReference
+    moves: Moves
     source: list[PlacedWorker]
     destination: list[PlacedWorker]
     saves_every_seconds: int | None
@@ -58,3 +61,21 @@ class MovesAnswer(Row, frozen=True, kw_only=True):
     compared: int
     movable: int
     notes: list[str]
+
+
+class MovesApplied(Row, frozen=True, kw_only=True):
+    """What became of a plan that was carried out.
+
+    - `plan`: the plan, as it was proven before anything ended
+    - `started`: whether the job runs
+    - `phase`, `message`: its state at the end of the wait
+    - `nodes`: where it runs; empty if it does not
+    - `seconds`: from the request to the start, or to the end of the wait
+    """
+
+    plan: MovesAnswer
+    started: bool
+    phase: str
+    message: str
+    nodes: list[str]
+    seconds: float

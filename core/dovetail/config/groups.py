@@ -225,6 +225,46 @@ class DrainRules(BaseModel):
     )
 
 
+class MoveRules(BaseModel):
+    """Which running jobs restart on other nodes so that waiting ones start, and when."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mode: Literal["Off", "Plan", "Apply"] = choice(
+        "Off",
+        "Off",
+        "Plan",
+        "Apply",
+        description="What the operator does for a job that waits and that moves would start: nothing (Off), it says so "
+        "in the job's status and in a metric (Plan), or it moves jobs (Apply). A request by `dovetail move apply` "
+        "counts in each mode.",
+    )
+    default: Literal["Never", "Restart"] = choice(
+        "Never",
+        "Never",
+        "Restart",
+        description="Whether jobs may move that do not set spec.moves, in namespaces that the next key does not name.",
+    )
+    namespaces: dict[str, Literal["Never", "Restart"]] = Field(
+        default_factory=dict,
+        description="The same by namespace.",
+        json_schema_extra={"allowed": "a map of namespaces to Never or Restart", "entry": "Never or Restart"},
+    )
+    after: WholeNumber = number(
+        300,
+        low=0,
+        high=86400,
+        unit="seconds",
+        description="How long a job waits before jobs move for it without a request.",
+    )
+    rest: WholeNumber = number(
+        3600, low=0, high=2592000, unit="seconds", description="The least time between two moves of one job."
+    )
+    per_hour: WholeNumber = number(
+        20, low=1, high=10000, unit="jobs", description="How many jobs move within an hour at most."
+    )
+
+
 class MigReshape(BaseModel):
     """When idle GPUs in MIG mode are partitioned again for waiting requests."""
 

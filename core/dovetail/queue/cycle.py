@@ -99,8 +99,8 @@ class SchedulingCycle:
         self._evictor = evictor or Evictor(running=(), rules=Rules())
         loans = self._evictor.loans = self._gate.loans
         self._reclaim = None if loans is None else Reclaim(self._evictor, loans=loans)
-        # The rooms that come back to jobs within their guarantees.
-        self._reclaims: list[Reservation] = []
+        # The rooms that come back to jobs within their guarantees, and those from which others move.
+        self._promised: list[Reservation] = []
         self._fit_cache = FitCache(ledger)
         self._sites = sites
         self._ends: dict[str, Leaving] = {}
@@ -153,7 +153,7 @@ class SchedulingCycle:
         self._tries.clear()
         self._kept.forget()
         self._preempting = None
-        self._reclaims = []
+        self._promised = []
         if self.reservation is not None and (self._early or self.reservation.at_seconds <= self._now):
             # A job that ends before its time limit leaves room for an earlier start.
             self.reservation = None
@@ -278,7 +278,7 @@ class SchedulingCycle:
         )
         if made is None:
             return waits
-        self._reclaims.append(made)
+        self._promised.append(made)
         return msgspec.structs.replace(waits, kept=self._kept_for(job))
 
     def _reclaimed(self, job: Candidate, *, waits: Waits, owner: int, reclaim: Reclaim) -> Verdict:
@@ -294,7 +294,7 @@ class SchedulingCycle:
         if made is None:
             waits = with_clause(waits, clause=reclaim.refusal_clause(job, owner=owner))
             return self._preempted(job, waits=waits)
-        self._reclaims.append(made)
+        self._promised.append(made)
         return msgspec.structs.replace(waits, kept=self._kept_for(job))
 
     def _preempted(self, job: Candidate, *, waits: Waits) -> Verdict:
@@ -305,7 +305,11 @@ class SchedulingCycle:
         if cleared is not None:
             self._room_grew()
             return self._admit(job, room=cleared)
-        if waits.reason not in _HOPELESS:
+        residual = self._residual(job, in_seconds=self._evictor.takes_seconds)
+        moved = self._evictor.moved(job, ledger=self._ledger, sites=self._sites, residual=residual)
+        if moved is not None:
+            self._promised.append(moved)
+        elif waits.reason not in _HOPELESS:
             self._reserve(job)
         kept = self._kept_for(job)
         return waits if kept is None else msgspec.structs.replace(waits, kept=kept)
@@ -394,11 +398,11 @@ class SchedulingCycle:
     def _delayed_by(self, job: Candidate, *, in_seconds: float = 0.0) -> list[Reservation]:
         """The reservations of other jobs that this one would delay: those that begin before it ends."""
         end = self._now + in_seconds + job.run_seconds if job.limited else float("inf")
-        kept = [*self._reclaims, *(each for each in (self.reservation, self._preempting) if each is not None)]
+        kept = [*self._promised, *(each for each in (self.reservation, self._preempting) if each is not None)]
         return [each for each in kept if each.job.key != job.key and end > each.at_seconds]
 
     def _kept_for(self, job: Candidate) -> Kept | None:
-        kept = (*self._reclaims, self.reservation, self._preempting)
+        kept = (*self._promised, self.reservation, self._preempting)
         reserved = next((each for each in kept if each is not None and each.job.key == job.key), None)
         if reserved is None:
             return None

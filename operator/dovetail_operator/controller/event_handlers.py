@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from dovetail.api.builtin import Event, Job, Node, Pod, ResourceSlice
+from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
@@ -204,6 +205,10 @@ class Changes:
         elif not self.state.store.quotas.update(quota):
             return
         self._scheduling.limits_changed()
+
+    def budget_event(self, type_: EventType, budget: PodDisruptionBudget) -> None:
+        """Handle an event of a PodDisruptionBudget."""
+        self.state.store.budget_event(type_, budget)
 
     def time_passes(self) -> None:
         """Apply what time alone changes: old measurements, settled loads, room of unknown pods."""

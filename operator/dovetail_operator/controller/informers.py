@@ -6,11 +6,21 @@ from typing import Any, Generic, ParamSpec
 
 from dovetail import names
 from dovetail.api.builtin import Event, Job, Node, Pod, ResourceSlice
+from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import EventType, ObjectMeta
-from dovetail.api.resources import EVENTS, GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
+from dovetail.api.resources import (
+    EVENTS,
+    GPUJOBS,
+    GPUNODES,
+    GPUQUOTAS,
+    JOBS,
+    NODES,
+    PODDISRUPTIONBUDGETS,
+    PODS,
+)
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resource_slices import SliceWatch
@@ -54,6 +64,7 @@ class Informers:
         self._on_node = Handlers[[EventType, Node]]()
         self._on_gpunode = Handlers[[EventType, GPUNode]]()
         self._on_quota = Handlers[[EventType, GPUQuota]]()
+        self._on_budget = Handlers[[EventType, PodDisruptionBudget]]()
         self._on_slice = Handlers[[EventType, ResourceSlice]]()
         self._pods = Reflector(client, resource=PODS, as_type=Pod, on_event=self._on_pod, stand_in=assumed_pod)
         self._nodes = Reflector(client, resource=NODES, as_type=Node, on_event=self._on_node)
@@ -72,6 +83,7 @@ class Informers:
             self._gpunodes,
             Reflector(client, resource=JOBS, as_type=Job, on_event=self._on_child, label_selector=names.LABEL_JOB),
             Reflector(client, resource=GPUQUOTAS, as_type=GPUQuota, on_event=self._on_quota),
+            Reflector(client, resource=PODDISRUPTIONBUDGETS, as_type=PodDisruptionBudget, on_event=self._on_budget),
         ]
         self._slices = SliceWatch(client, drivers=names.GPU_DRIVERS, on_event=self._on_slice)
 
@@ -109,6 +121,7 @@ class Informers:
         self._on_node.add(changes.node_event)
         self._on_gpunode.add(changes.gpunode_event)
         self._on_quota.add(changes.quota_event)
+        self._on_budget.add(changes.budget_event)
         self._on_slice.add(changes.slice_event)
         if tenants is not None:
             self._connect_tenants(tenants)

@@ -14,7 +14,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.devices import AllocatedDevice
-from dovetail.api.gpujob import AssignedDevice, DependencyStatus, GPUJob, Measured, MemoryUse, Placement
+from dovetail.api.gpujob import AssignedDevice, DependencyStatus, GPUJob, Measured, MemoryUse, Move, Placement
 from dovetail.api.gpunode import Enforcement, Overuse
 from dovetail.api.meta import find_condition
 from dovetail.engine.model.claims import Ask
@@ -32,12 +32,13 @@ class Notice:
     """A running job is to be preempted.
 
     `by` is the key of the job that takes its devices, `message` the sentence for the status. `grace_seconds` is the
-    time between the notice and the end of its pods.
+    time between the notice and the end of its pods. It `moves` if room is held for it elsewhere.
     """
 
     by: str
     message: str
     grace_seconds: float
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +97,8 @@ class Observed:
     """What each node of the job can enforce, by node name; None for a node without a report."""
     notice: Notice | None = None
     """The preemption notice of a running job; None if it is not preempted."""
+    move: Move | None = None
+    """The decision on the job's move, if its status does not have it yet."""
     kueue: str = ""
     """Why Kueue has not admitted the job, in Kueue's words; empty without a reason."""
     simulated: bool = False

@@ -59,6 +59,8 @@ def with_preemption(seen: Observed, *, stage: Stage) -> Stage:
         if seen.notice is not None and is_due(seen):
             suspend = () if _announced_time(seen) is None else (PatchJob(spec={"suspend": True}),)
             clause = ends.ENDED_FOR_DRAIN if seen.notice.by == DRAIN else ends.ENDED_FOR_JOB
+            if seen.notice.moves:
+                clause = ends.ENDED_FOR_MOVE
             return Stage(phase="Preempted", why=clause(why=seen.notice.message), admitted=False, actions=suspend)
         return _with_notice(seen, stage=stage)
     return replace(stage, phase="Preempted") if stage.phase == "Queued" and made is not None and made.by else stage

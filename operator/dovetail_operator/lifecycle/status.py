@@ -35,7 +35,7 @@ from dovetail_operator.job.missed_deadline import judged
 from dovetail_operator.job.observation import Observed, bound_pods, devices_of, used_seconds
 from dovetail_operator.job.plan import placement_of
 from dovetail_operator.job.retries import retry_of
-from dovetail_operator.lifecycle import preemption
+from dovetail_operator.lifecycle import moves, preemption
 
 _NODES_IN_LINE: Final = 4
 _KEPT_ATTEMPTS: Final = 16
@@ -67,6 +67,7 @@ def status_of(seen: Observed, *, stage: Stage) -> GPUJobStatus:
         queue=stage.queue,
         placement=placement,
         preemption=preemption.preemption_of(seen, stage=stage),
+        move=moves.move_of(seen, stage=stage),
         plans=before.plans if placement is None else placement.generation,
         dependencies=list(seen.dependencies),
         workers_active=len(active),

@@ -29,6 +29,7 @@ from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.scope import reach
 from dovetail.queue.model.candidates import Candidate, Leaving, claim_on_the_way
+from dovetail.queue.moves.consent import under_way
 from dovetail.queue.preemption.policy import Evictor, Order, rules_now
 from dovetail.queue.preemption.victims import Running, without_pause
 from dovetail.queue.reshaping.messages import clause_of
@@ -37,6 +38,7 @@ from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.plan import reserved_room
 from dovetail_operator.job.plan_doubts import Doubt, doubt_about, doubt_of_refusal
 from dovetail_operator.queue.cycle_caches import CycleCaches, caches_for
+from dovetail_operator.queue.moving import held_moves, started_elsewhere
 from dovetail_operator.queue.replacements import replacement_of
 from dovetail_operator.queue.verdict_updates import is_kept
 from dovetail_operator.state.state import State
@@ -78,6 +80,10 @@ class Cycle:
     """Running jobs whose workers are replaced one by one, with workers without a node, by UID."""
     replacements: dict[str, Placement] = field(default_factory=dict)
     """Plans with other nodes for lost workers, by UID. Filled once the jobs on their way have their room."""
+    moving: dict[str, Candidate] = field(default_factory=dict)
+    """What is held for jobs at the destinations of their moves, by the UID of the job that moves."""
+    lost_moves: set[str] = field(default_factory=set)
+    """UIDs of jobs that move and whose room elsewhere is gone. Filled once the jobs on their way have their room."""
     orders: dict[str, Order] = field(default_factory=dict)
     """Preemptions, by the UID of the preempted job. Filled once everything is decided."""
     timers: list[float] = field(default_factory=list)
@@ -106,6 +112,7 @@ def survey(state: State, *, now: datetime, foresees: bool = False, caches: Cycle
         except Exception as error:  # noqa: BLE001 - one job must not stop the others
             if state.decisions.record_failure(job, error=error):
                 cycle.failed.append(key)
+    cycle.moving.update(held_moves(state, sites=cycle.sites))
     caches.candidates.forget_others()
     caches.running.forget_others()
     soon = leaving_soon(state.store.pods.leaving(running=source.running))
@@ -231,7 +238,10 @@ def _verdicts(
 ) -> Iterator[Verdict]:
     """The queue's verdicts within limits, windows and growing pools. Notes when growth has to be asked again."""
     quotas, view = state.store.quotas, state.store.view
-    ledger, leaving = _with_those_on_the_way(state, cycle=cycle)
+    ledger, leaving = with_those_on_the_way(state, cycle=cycle)
+    restarted = list(started_elsewhere(cycle.waiting, moving=cycle.moving, lost=cycle.lost_moves, ledger=ledger))
+    yield from restarted
+    started = {verdict.key for verdict in restarted}
     counted = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage)
     gate = quotas.gate(counted, children=children_of_jobs(state), capacity=quotas.capacity(view.ledger))
     if gate is not None:
@@ -239,7 +249,7 @@ def _verdicts(
             gate.ended(uid)
     growth = growth_of(state, waiting=cycle.keys, previous=previous, counted=counted, now=cycle.now)
     yield from admit(
-        cycle.waiting,
+        [job for job in cycle.waiting if job.key not in started],
         ledger=ledger,
         sites=cycle.sites,
         leaving=leaving,
@@ -269,7 +279,8 @@ def _with_place(
     """
     problem = state.decisions.reshape_problem(verdict.key)
     reshaping = clause_of(verdict.key, cards=state.store.cards, problem=problem)
-    verdict = with_clause(verdict, clause=_where(state, cycle=cycle, verdict=verdict) + reshaping)
+    moves = state.decisions.move_clause(verdict.key)
+    verdict = with_clause(verdict, clause=_where(state, cycle=cycle, verdict=verdict) + reshaping + moves)
     verdict = msgspec.structs.replace(verdict, reshaping=reshaping.message)
     if verdict.reason == "ExceedsCapacity":
         return verdict
@@ -299,7 +310,7 @@ def estimates(state: State, *, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] 
 
     Yields None from time to time, so that the caller can pause the work.
     """
-    ledger, leaving = _with_those_on_the_way(state, cycle=cycle)
+    ledger, leaving = with_those_on_the_way(state, cycle=cycle)
     counted, children = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage), children_of_jobs(state)
     capacity = state.store.quotas.capacity(state.store.view.ledger)
     gate = partial(state.store.quotas.gate, counted, children=children, capacity=capacity)
@@ -333,12 +344,19 @@ def _note_arrivals(state: State, *, cycle: Cycle) -> Iterator[None]:
         yield None
 
 
-def _with_those_on_the_way(state: State, *, cycle: Cycle) -> tuple[Ledger, list[Leaving]]:
-    """A copy of the ledger with the room of admitted jobs, and all known ends."""
+def with_those_on_the_way(state: State, *, cycle: Cycle) -> tuple[Ledger, list[Leaving]]:
+    """A copy of the ledger with the room of admitted jobs and of those that move, and all known ends."""
     ledger = state.store.view.ledger.copy()
     claimed = claim_on_the_way(
-        cycle.on_the_way, ledger=ledger, sites=cycle.sites, going=cycle.going, standing=cycle.caches.standing
+        [*cycle.on_the_way, *cycle.moving.values()],
+        ledger=ledger,
+        sites=cycle.sites,
+        going=cycle.going,
+        standing=cycle.caches.standing,
     )
+    for uid, held in cycle.moving.items():
+        if claimed.lost.pop(held.key, None) is not None:
+            cycle.lost_moves.add(uid)
     replaced = _replace_lost(cycle, lost=claimed.lost, ledger=ledger)
     for uid in claimed.late:
         # kube-scheduler has to refuse the pod until the ending pods have left.
@@ -434,10 +452,11 @@ def _answers_of(state: State, *, requests: Mapping[str, Provisioning], waiting: 
 
 
 def running_jobs(state: State, *, now: datetime) -> list[Running]:
-    """Jobs that run or were just preempted; none if preemption is off and no quota guarantees anything."""
-    if not state.preemption.gap and not state.store.quotas.tree().guarantees:
-        return []
+    """Jobs that run or were just preempted; none if no job may be ended for another one."""
     have_run = state.store.jobs_that_ran
+    moves = state.decisions.moves or any(under_way(job.status.move) for job in have_run.values())
+    if not state.preemption.gap and not state.store.quotas.tree().guarantees and not moves:
+        return []
     preempted = any(job.status.preemption is not None for job in have_run.values())
     served = served_jobs(state.store.jobs.values()) if preempted else frozenset()
     found = (running_job(state, key=key, job=job, served=served, now=now) for key, job in have_run.items())
@@ -459,4 +478,5 @@ def running_job(
         now=now,
         # Statuses are written one by one. A cycle that sees only some of a gang's victims would look for others.
         announced="" if notice is None or notice.by == DRAIN else notice.by,
+        move=state.decisions.moves.get(job.metadata.uid),
     )

@@ -22,6 +22,7 @@ from dovetail_operator.job.plan_doubts import Doubts, rest_after
 from dovetail_operator.metrics import Counters
 from dovetail_operator.queue.cycle import Cycle, decide, next_fallback_seconds, survey
 from dovetail_operator.queue.cycle_caches import caches_for
+from dovetail_operator.queue.move_planner import Moves
 from dovetail_operator.queue.preemption_notices import PreemptionNotices
 from dovetail_operator.queue.start_estimates import StartEstimates
 from dovetail_operator.queue.time_slices import Pausable, TimeSlices
@@ -127,6 +128,7 @@ class SchedulingLoop:
         self._estimates = StartEstimates(
             state, caches=caches, updates=self._updates, wake_up=wake_up, now=now, is_busy=is_busy
         )
+        self._moves = Moves(state, caches=caches, counters=counters, changed=changed, wake_up=wake_up, now=now)
         self._renewed_reasons = frozenset[Reason]()
         self._some_job_waits = True
 
@@ -153,11 +155,12 @@ class SchedulingLoop:
             self._wake_up.within(seconds=_UNHURRIED_SECONDS)
 
     async def run(self) -> None:
-        """Run cycles and estimates until cancelled."""
+        """Run cycles, estimates and plans of moves until cancelled."""
         self._wake_up.soon()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._run_cycles())
             tasks.create_task(self._estimates.run())
+            tasks.create_task(self._moves.run())
 
     async def _run_cycles(self) -> None:
         while True:
@@ -216,6 +219,7 @@ class SchedulingLoop:
         self._overtaken.update(cycle)
         self._reshape(cycle)
         self.notices.update(cycle)
+        self._moves.update(cycle)
         if self._some_job_waits:
             self._estimates.request()
         return slices.busy_seconds

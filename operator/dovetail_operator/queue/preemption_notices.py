@@ -12,10 +12,10 @@ from typing import Final
 
 from dovetail.api.builtin import is_terminated
 from dovetail.api.gpujob import GPUJob, is_finished
-from dovetail.api.reasons.end import IS_EMPTIED, PREEMPTED_FOR, PREEMPTED_FOR_ANOTHER
+from dovetail.api.reasons.end import IS_EMPTIED, MOVES_FOR, MOVES_FOR_ANOTHER, PREEMPTED_FOR, PREEMPTED_FOR_ANOTHER
 from dovetail.cluster.availability import is_leaving
 from dovetail.queue.model.candidates import Candidate
-from dovetail.queue.preemption.policy import Order
+from dovetail.queue.preemption.policy import Order, Rules
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.observation import Notice, Observed
@@ -32,6 +32,9 @@ _CHECK_SECONDS: Final = 5.0
 _PROOF_TIME: Final = timedelta(seconds=5)
 
 
+# The least time between the notice of a job that moves and its end. The extender holds the room elsewhere once its
+# watch shows the status, and the proof before the end sees what has taken that room meanwhile.
+_HELD_SECONDS: Final = 2.0
 # Each proof is a whole cycle: of many jobs on drained nodes, the first leave first.
 _MOST_AT_ONCE: Final = 16
 
@@ -198,20 +201,32 @@ def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice
     """The notices of the preempted jobs, by UID."""
     rules = state.preemption
     by_uid = {job.metadata.uid: job for job in state.store.jobs.values() if job.metadata.uid in orders}
+    # All that move for one job have their room elsewhere before any of them ends.
+    unheld = {move.by for move in state.decisions.moves.values()}
     return {
         uid: Notice(
             by=order.by.key,
-            message=order.reclaim or _preemptor_name(by_uid[uid], by=order.by),
-            grace_seconds=rules.reclaim_grace_seconds if order.reclaim else rules.grace_seconds,
+            message=order.reclaim or _preemptor_name(by_uid[uid], by=order.by, moves=order.moves),
+            grace_seconds=_grace_seconds(order, rules=rules),
+            moves=order.moves,
         )
         for uid, order in orders.items()
-        if uid in by_uid
+        if uid in by_uid and not (order.moves and order.by.key in unheld)
     }  # fmt: skip
 
 
-def _preemptor_name(job: GPUJob, *, by: Candidate) -> str:
+def _grace_seconds(order: Order, *, rules: Rules) -> float:
+    if order.moves:
+        return max(_HELD_SECONDS, rules.grace_seconds)
+    return rules.reclaim_grace_seconds if order.reclaim else rules.grace_seconds
+
+
+def _preemptor_name(job: GPUJob, *, by: Candidate, moves: bool) -> str:
     namespace, _, name = by.name.partition("/")
     # A message must not reveal the names of jobs in other namespaces.
-    if namespace != job.metadata.namespace:
+    is_near = namespace == job.metadata.namespace
+    if moves:
+        return MOVES_FOR(job=name).message if is_near else MOVES_FOR_ANOTHER().message
+    if not is_near:
         return PREEMPTED_FOR_ANOTHER(priority=by.priority, own=job.spec.priority).message
     return PREEMPTED_FOR(job=name, priority=by.priority, own=job.spec.priority).message

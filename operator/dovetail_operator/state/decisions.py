@@ -6,6 +6,7 @@ The table is lost with the process and rebuilt from the store. Each column has o
 |---|---|
 | `verdicts` | `queue.verdict_updates`; withdrawn when the job is refused, fails or cannot start |
 | `notices` | `queue.preemption_notices`: jobs that others preempt |
+| `moves`, move clauses | `queue.move_planner`: moves that are not in a status yet, and what a plan of moves would do |
 | `overtaken` | `queue.loop`: why a started job's plan no longer holds |
 | `reshapes` | `queue.reshaping.decisions`: GPUs that are to be partitioned again |
 | reshape problems | `queue.reshaping.requests`: why the last change of a GPU for the job failed |
@@ -25,9 +26,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from dovetail.api.gpujob import GPUJob, Placement
+from dovetail.api.gpujob import GPUJob, Move, Placement
 from dovetail.api.meta import key_of
-from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.api.reasons.start import OWN_FAULT
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.logs import get_logger
@@ -117,6 +118,8 @@ class Decisions:
         self.failures = Failing()
         self._verdicts: dict[str, Verdict] = {}
         self._notices: dict[str, Notice] = {}
+        self._moves: dict[str, Move] = {}
+        self._move_clauses: dict[str, Sentence] = {}
         self._overtaken: dict[str, str] = {}
         self._replacements: dict[str, Placement] = {}
         self._reshapes: tuple[Change, ...] = ()
@@ -160,6 +163,27 @@ class Decisions:
     def withdraw_notice(self, uid: str) -> None:
         """Drop the preemption notice of a job that no longer has to end."""
         self._notices.pop(uid, None)
+
+    @property
+    def moves(self) -> Mapping[str, Move]:
+        """The moves, begun or given up, that the statuses of their jobs do not show yet, by UID."""
+        return self._moves
+
+    def set_move(self, uid: str, *, move: Move) -> None:
+        """Record what a job's status is to say of its move."""
+        self._moves[uid] = move
+
+    def forget_move(self, uid: str) -> None:
+        """Drop the decision on a move: the job's status has it, or it no longer counts."""
+        self._moves.pop(uid, None)
+
+    def move_clause(self, uid: str) -> Sentence:
+        """What moves would do for a waiting job; empty where nobody has looked."""
+        return self._move_clauses.get(uid, NOTHING)
+
+    def set_move_clauses(self, clauses: Mapping[str, Sentence]) -> None:
+        """Replace all of them."""
+        self._move_clauses = dict(clauses)
 
     @property
     def overtaken(self) -> Mapping[str, str]:
@@ -307,6 +331,8 @@ class Decisions:
         for column in (
             self._verdicts,
             self._notices,
+            self._moves,
+            self._move_clauses,
             self._overtaken,
             self._replacements,
             self._reshape_problems,

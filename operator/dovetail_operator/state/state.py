@@ -39,6 +39,7 @@ from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.candidates import chosen_way, sized
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.limits.quotas import Quotas
+from dovetail.queue.moves.consent import MoveRules
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.reshaping.decision import ReshapeRules
 from dovetail.queue.verdicts import Admitted
@@ -230,6 +231,7 @@ class State:
         cpu_fallback: Mapping[str, int] = MappingProxyType({}),
         growing: GrowingRules | None = None,
         drain: DrainRules | None = None,
+        moves: MoveRules | None = None,
         reshape: ReshapeRules | None = None,
     ) -> None:
         self.store = store
@@ -240,6 +242,7 @@ class State:
         self.preemption = preemption or Rules()
         self.cpu_fallback = cpu_fallback
         self.drain = drain or DrainRules()
+        self.moves = moves or MoveRules()
         self.reshape = reshape or ReshapeRules()
         self.growing = GrowingPools(growing or GrowingRules())
         self._records = records
@@ -257,6 +260,7 @@ class State:
         cpu_fallback: Mapping[str, int],
         growing: GrowingRules,
         drain: DrainRules,
+        moves: MoveRules,
         reshape: ReshapeRules,
         levels: tuple[Level, ...],
     ) -> None:
@@ -268,7 +272,7 @@ class State:
         )
         self.run_times, self.preemption, self.cpu_fallback = run_times, preemption, cpu_fallback
         self.growing.configure(growing)
-        self.drain, self.reshape = drain, reshape
+        self.drain, self.moves, self.reshape = drain, moves, reshape
 
     def observe(self, key: str, *, now: datetime) -> Observed | None:
         """Gather everything about one GPUJob.
@@ -309,6 +313,7 @@ class State:
             idle_since=decisions.idle.get(uid),
             enforcement=store.enforcements.reports_for(pods),
             notice=decisions.notices.get(uid),
+            move=decisions.moves.get(uid),
             kueue=decisions.kueue.get(child.metadata.uid, "") if child is not None else "",
         )
 
@@ -405,6 +410,7 @@ def build_state(
     cpu_fallback: Mapping[str, int] = MappingProxyType({}),
     growing: GrowingRules | None = None,
     drain: DrainRules | None = None,
+    moves: MoveRules | None = None,
     reshape: ReshapeRules | None = None,
     levels: tuple[Level, ...] = DEFAULT_LEVELS,
 ) -> State:
@@ -424,6 +430,7 @@ def build_state(
         cpu_fallback=cpu_fallback,
         growing=growing,
         drain=drain,
+        moves=moves,
         reshape=reshape,
     )
 

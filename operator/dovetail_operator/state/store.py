@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import msgspec
 
 from dovetail.api.builtin import Job, Node, Pod
+from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import NO_TEMPLATE, GPUJob, Measured
 from dovetail.api.gpunode import GPUNode, TenantTotal
 from dovetail.api.meta import EventType, ObjectMeta, key_of
@@ -224,6 +225,8 @@ class Store:
         self._gpunodes: dict[str, GPUNode] = {}
         # GPUs in MIG mode that their agents can partition again, by node.
         self.cards: dict[str, tuple[Card, ...]] = {}
+        # By `namespace/name`.
+        self.budgets: dict[str, PodDisruptionBudget] = {}
         # The GPUNodes with requests to partition GPUs again, by node.
         self.reshaped: dict[str, GPUNode] = {}
 
@@ -309,6 +312,13 @@ class Store:
                 # The node's agent may have reported the pod's memory before this event arrived.
                 self._measure(node)
         return key
+
+    def budget_event(self, type_: EventType, budget: PodDisruptionBudget) -> None:
+        """Record an event of a PodDisruptionBudget."""
+        if type_ == "DELETED":
+            self.budgets.pop(key_of(budget.metadata), None)
+        else:
+            self.budgets[key_of(budget.metadata)] = budget
 
     def gpunode_changed(self, gpunode: GPUNode) -> list[str]:
         """Store a GPUNode. Returns the keys of the GPUJobs that the report changes something for."""

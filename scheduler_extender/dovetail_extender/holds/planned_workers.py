@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from dovetail.api.builtin import Pod, is_terminated
-from dovetail.api.gpujob import Placement, Policy, QueuePlace
+from dovetail.api.gpujob import Move, Placement, Policy, QueuePlace, ReservedRoom
 from dovetail.api.meta import Described, ObjectMeta, key_of
 from dovetail.api.reasons import refusals as says
 from dovetail.cluster.view import claim_of_pod
@@ -46,6 +46,14 @@ class PlannedStatus(Described, frozen=True, kw_only=True):
     placement: Placement | None = None
     plans: int = 0
     queue: QueuePlace | None = None
+    move: Move | None = None
+
+    @property
+    def reserved(self) -> ReservedRoom | None:
+        """The room that is held for the job: at the destination of its move, or for its start."""
+        if self.move is not None and self.move.reserved is not None:
+            return self.move.reserved
+        return None if self.queue is None else self.queue.reserved
 
 
 class Held(Described, frozen=True, kw_only=True):
@@ -129,7 +137,7 @@ class Plans:
     def job_changed(self, job: PlannedJob) -> None:
         """Take in an added or modified GPUJob."""
         uid, status = job.metadata.uid, job.status
-        self.reserved.job_changed(uid, room=None if status.queue is None else status.queue.reserved)
+        self.reserved.job_changed(uid, room=status.reserved)
         placement = status.placement
         known = self._plans.get(uid)
         if placement is None and status.plans == 0:

@@ -134,7 +134,8 @@ class CheckedCycle(SchedulingCycle):
             return
         fresh = self._loans_before.copy()
         for each in self._evictor.running:
-            if self._goes(each):
+            # A job that moves keeps its place in the limits.
+            if self._goes(each) and not each.moves:
                 fresh.end(each.key)
         started = {key: each.claims for key, each in self._verdicts.items() if isinstance(each, Admitted)}
         for key, claims in (started | self._coming()).items():

@@ -15,6 +15,7 @@ Phase = Literal[
     "Queued", "Held", "Starting", "Running", "Suspended", "Succeeded", "Failed", "Cancelled", "TimedOut", "Preempted",
 ]  # fmt: skip
 Restart = Literal["Gang", "Worker"]
+Moves = Literal["Never", "Restart"]
 DependencyCondition = Literal["Succeeded", "Finished", "Started"]
 DependencyState = Literal["Met", "Waiting", "Unknown", "Failed"]
 FINISHED: Final[frozenset[Phase]] = frozenset({"Succeeded", "Failed", "Cancelled", "TimedOut"})

@@ -15,7 +15,7 @@ from dovetail.api.gpujob.components import (
     ResourceRequest,
     TemplateMetadata,
 )
-from dovetail.api.gpujob.enums import FINISHED, KIND, MAX_SECONDS, Mode, Policy, Restart, Workload
+from dovetail.api.gpujob.enums import FINISHED, KIND, MAX_SECONDS, Mode, Moves, Policy, Restart, Workload
 from dovetail.api.gpujob.execution import (
     ArraySpec,
     Distributed,
@@ -147,6 +147,22 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
             "only within the guarantee of its GPUQuota."
         ),
     ] = True
+    moves: Annotated[
+        Moves | None,
+        Meta(
+            extra=spec_field(tasks_follow=True),
+            description="Whether the running job may restart on other nodes so that a waiting one starts. Restart: "
+            "yes, once room is held for it there. Never: no. Unset: as the configuration says for its namespace "
+            "(moves.namespaces), Never by default.",
+        ),
+    ] = None
+    move_request_time: Annotated[
+        Timestamp | None,
+        Meta(
+            description="When it was last requested that jobs which may move restart elsewhere so that this one starts "
+            "(RFC 3339); `dovetail move apply` writes it. A request counts for 10 minutes."
+        ),
+    ] = None
     checkpoint_interval_seconds: Annotated[
         Annotated[int, Meta(ge=0, le=MAX_SECONDS)] | None,
         Meta(

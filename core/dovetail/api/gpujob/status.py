@@ -246,6 +246,25 @@ class Preemption(Described, frozen=True, kw_only=True, omit_defaults=False):
     message: Annotated[str, Meta(description="The preempting job, in one sentence with numbers.")] = ""
 
 
+class Move(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """How often the job moved to other nodes for a waiting one, and the move that is under way."""
+
+    count: Annotated[int, Meta(description="How many times it was ended to restart elsewhere.", ge=0)] = 0
+    last_time: Annotated[Timestamp | None, Meta(description="When it was last ended for that (RFC 3339).")] = None
+    by: Annotated[
+        str,
+        Meta(description="UID of the GPUJob that starts by its move; empty if no move is under way.", max_length=64),
+    ] = ""
+    reserved: Annotated[
+        ReservedRoom | None,
+        Meta(
+            description="The room that is held for it on other nodes; unset once its plan holds the room, or if that "
+            "was lost."
+        ),
+    ] = None
+    message: Annotated[str, Meta(description="Why a move was given up, in one sentence; else empty.")] = ""
+
+
 class Provisioning(Described, frozen=True, kw_only=True, omit_defaults=False):
     """A request for nodes that do not exist yet, for the workers that need one."""
 
@@ -318,6 +337,7 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
         ),
     ] = None
     preemption: Annotated[Preemption | None, Meta(description="Its preemptions; unset without any.")] = None
+    move: Annotated[Move | None, Meta(description="Its moves to other nodes; unset without any.")] = None
     measured: Annotated[
         Measured | None,
         Meta(

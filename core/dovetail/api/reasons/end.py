@@ -8,6 +8,7 @@ from dovetail.api.reasons.codes import (
     DEADLINE_EXCEEDED,
     DELETED,
     DISRUPTION_TARGET,
+    FRAGMENTATION,
     MEMORY_OVER_PROMISE,
     NODE_UNHEALTHY,
     PRIORITY,
@@ -76,10 +77,16 @@ PREEMPTED_FOR: Final = clause("PreemptedFor", "Is preempted for {job} of priorit
 PREEMPTED_FOR_ANOTHER: Final = clause(
     "PreemptedForAnother", "Is preempted for a job of another namespace of priority {priority}, its own is {own}"
 )
+MOVES_FOR: Final = clause("MovesFor", "Restarts on other nodes, where room is held for it, so that {job} starts")
+MOVES_FOR_ANOTHER: Final = clause(
+    "MovesForAnother",
+    "Restarts on other nodes, where room is held for it, so that a job of another namespace starts",
+)
 RECLAIMED: Final = clause(
     "Reclaimed",
     "Is ended for GPUQuota {quota}: it is guaranteed {guaranteed}, and a job of it needs {gpus}",
 )
 ENDED_FOR_JOB: Final = clause("EndedForJob", "{why}", reason=PRIORITY)
+ENDED_FOR_MOVE: Final = clause("EndedForMove", "{why}", reason=FRAGMENTATION)
 ENDED_FOR_DRAIN: Final = clause("EndedForDrain", "{why}", reason=NODE_UNHEALTHY)
 NOTICE: Final = clause("PreemptionNotice", "{why}: its pods are ended at {time}")

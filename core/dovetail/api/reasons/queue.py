@@ -75,6 +75,13 @@ IS_OLDER: Final = clause("IsOlder", ", which is older", reason=RESERVED)
 PREEMPTED_FOR_IT: Final = clause(
     "PreemptedForIt", "; {count:job|jobs} of lower priority {count!is|are} preempted for it"
 )
+MOVES_FOR_IT: Final = clause("MovesForIt", "; {count:job|jobs} {count!restarts|restart} on other nodes for it")
+WOULD_MOVE: Final = clause(
+    "WouldMove",
+    "; it would start within {seconds} s if {count:running job|running jobs} restarted on other nodes "
+    "({lost} GPU hours lost)",
+)
+NO_MOVES: Final = clause("NoMoves", "; no moves start it: {why}")
 ENDED_FOR_IT: Final = clause(
     "EndedForIt", "; {count:job|jobs} of {count!a borrower|borrowers} {count!is|are} ended for it"
 )

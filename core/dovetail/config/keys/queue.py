@@ -10,6 +10,7 @@ from dovetail.config.groups import (
     IdlePolicy,
     JobSizes,
     MigReshape,
+    MoveRules,
     PreemptionRules,
     WholeNumber,
     number,
@@ -70,6 +71,15 @@ class QueueKeys(BaseModel):
         default=DrainRules(),
         description="The rules for jobs on nodes that are cordoned or that an autoscaler is about to remove.",
         json_schema_extra={LIVE: True, "unit": "rules", "allowed": "a map with action and grace"},
+    )
+    moves: MoveRules = Field(
+        default=MoveRules(),
+        description="The rules for running jobs that restart on other nodes for waiting ones; off by default.",
+        json_schema_extra={
+            LIVE: True,
+            "unit": "rules",
+            "allowed": "a map with mode, default, namespaces, after, rest and per_hour",
+        },
     )
     mig_reshape: MigReshape = Field(
         default=MigReshape(),

@@ -6,19 +6,19 @@ from typing import Final
 
 from dovetail.answers.jobs import job_reference
 from dovetail.answers.moves import MoveRow, MovesAnswer, PlacedWorker
-from dovetail.api.builtin import Pod
 from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.engine.model.claims import Claim
 from dovetail.formats.durations import human
-from dovetail.formats.timestamps import moment
-from dovetail.jobs.batch_job import is_external, is_guests, is_on_the_way, workers_without_node
 from dovetail.query.checkpoints import checkpoint
+from dovetail.query.move_rules import move_rules_of
 from dovetail.query.queue_view import QueueView, queue_view
 from dovetail.queue.inputs.leaving_pods import pods_of_batch_jobs
+from dovetail.queue.inputs.moving import claims_to_move, movable_of
 from dovetail.queue.limits.quota_reservations import windows_of
-from dovetail.queue.moves.disruption_budgets import covered_pods, disruptions_allowed
+from dovetail.queue.moves.consent import MoveRules, under_way
+from dovetail.queue.moves.disruption_budgets import disruptions_allowed
 from dovetail.queue.moves.plan import Movable, MovePlan, NoPlan, Rules
 from dovetail.queue.moves.proof import MovableJobs, Queue, plan_moves
 
@@ -28,22 +28,32 @@ _BUDGETS_UNREAD: Final = (
 
 
 def moves_for(
-    job: GPUJob, *, objects: ClusterObjects, budgets: Sequence[PodDisruptionBudget] | None, now: datetime
+    job: GPUJob,
+    *,
+    objects: ClusterObjects,
+    budgets: Sequence[PodDisruptionBudget] | None,
+    now: datetime,
+    to_apply: bool = False,
 ) -> MovesAnswer:
     """The moves that start a waiting job now, or why there are none.
 
-    `budgets` are the PodDisruptionBudgets of all namespaces; None where they may not be read.
+    `budgets` are the PodDisruptionBudgets of all namespaces; None where they may not be read. A plan moves jobs that
+    may be preempted, and one `to_apply` only those that say that they may move: others need a person's decision.
     """
-    queue = queue_view(objects, now=now)
+    queue, rules = queue_view(objects, now=now), move_rules_of(objects.settings.moves)
     wanted = next((each for each in queue.waiting if each.key == job.metadata.uid), None)
-    movable = list(_movable(objects, queue=queue, budgets=budgets or ()))
+    movable = list(_movable(objects, queue=queue, budgets=budgets or (), rules=rules if to_apply else None))
     found: MovePlan | NoPlan
     if wanted is None:
         found = NoPlan(reason=_not_waiting(job))
     else:
         grace = objects.settings.preemption.grace
-        rules = Rules(grace_seconds=grace, disruptions_allowed=disruptions_allowed(budgets or ()))
-        able = MovableJobs(movable, ledger=queue.view.ledger, rules=rules)
+        limits = Rules(
+            grace_seconds=grace,
+            most_moves=min(Rules().most_moves, rules.left(objects.jobs, now=now)) if to_apply else Rules().most_moves,
+            disruptions_allowed=disruptions_allowed(budgets or ()),
+        )
+        able = MovableJobs(movable, ledger=queue.view.ledger, rules=limits)
         found = plan_moves(wanted, queue=_queue_of(queue), movable=able, pause=checkpoint)
     notes = [_BUDGETS_UNREAD] if budgets is None else []
     jobs = {each.metadata.uid: each for each in objects.jobs}
@@ -56,6 +66,7 @@ def moves_for(
         moves=[
             MoveRow(
                 job=job_reference(jobs[each.mover.job.key]),
+                moves=rules.of(jobs[each.mover.job.key]),
                 source=_workers(each.held),
                 destination=_workers(each.claims),
                 saves_every_seconds=jobs[each.mover.job.key].spec.checkpoint_interval_seconds,
@@ -90,46 +101,33 @@ def _queue_of(view: QueueView) -> Queue:
     )
 
 
-def _movable(objects: ClusterObjects, *, queue: QueueView, budgets: Sequence[PodDisruptionBudget]) -> Iterator[Movable]:
-    """The running jobs that may restart elsewhere: those that may be preempted, with all their workers on nodes."""
+def _movable(
+    objects: ClusterObjects,
+    *,
+    queue: QueueView,
+    budgets: Sequence[PodDisruptionBudget],
+    rules: MoveRules | None,
+) -> Iterator[Movable]:
+    """The running jobs that may restart elsewhere: by `rules` alone where given, else those that may be preempted."""
     pods_of, allowed = pods_of_batch_jobs(objects.pods), disruptions_allowed(budgets)
-    least_seconds = objects.settings.preemption.min_run
     for job in objects.jobs:
         checkpoint()
         child = queue.batch_jobs.get(job.metadata.uid)
-        pods: Sequence[Pod] = () if child is None else pods_of.get(child.metadata.uid, ())
-        start = job.status.start_time
-        if child is None or start is None or not is_on_the_way(job, child=child) or not _may_move(job):
-            continue
-        ran = (queue.now - moment(start)).total_seconds()
-        bound = [pod for pod in pods if pod.spec.node_name and not pod.metadata.deletion_timestamp]
-        if ran < least_seconds or len(bound) != job.spec.workers or workers_without_node(job, child=child, pods=pods):
-            continue
-        covered = covered_pods(bound, budgets=budgets)
-        candidate = queue.candidate(job, child=child, workers=job.spec.workers)
-        if candidate is None or any(count > allowed[budget] for budget, count in covered.items()):
-            continue
-        saved = job.spec.checkpoint_interval_seconds
-        yield Movable(
-            job=candidate,
-            claims=tuple(pod.metadata.uid for pod in bound),
-            run_seconds=ran,
-            saved_every_seconds=float("inf") if saved is None else float(saved),
-            covered_pods=covered,
+        pods = claims_to_move(
+            job,
+            child=child,
+            pods=() if child is None else pods_of.get(child.metadata.uid, ()),
+            least_seconds=objects.settings.preemption.min_run,
+            now=queue.now,
         )
-
-
-def _may_move(job: GPUJob) -> bool:
-    """Whether its owner lets it be ended for others, and the queue alone decides where it runs."""
-    spec, made = job.spec, job.status.preemption
-    return (
-        spec.preemptible
-        and not spec.suspend
-        and not is_external(job)
-        and not is_guests(job)
-        and spec.reservation is None
-        and (made is None or made.at is None)
-    )
+        if not pods or under_way(job.status.move) or (rules is not None and not rules.lets_move(job, now=queue.now)):
+            continue
+        candidate = queue.candidate(job, child=child, workers=job.spec.workers)
+        if candidate is None:
+            continue
+        found = movable_of(job, candidate=candidate, pods=pods, budgets=budgets, now=queue.now)
+        if all(count <= allowed[budget] for budget, count in found.covered_pods.items()):
+            yield found
 
 
 def _not_waiting(job: GPUJob) -> str:

@@ -25,6 +25,7 @@ from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.inputs.run_ends import RunTimes, is_limited
 from dovetail.queue.limits.quotas import Quotas, spec_in_pools
 from dovetail.queue.model.candidates import Candidate
+from dovetail.queue.moves.consent import under_way
 from dovetail.queue.verdicts import Admitted, Verdict
 
 _WHERE: Final = ("nodeSelector", "tolerations")
@@ -85,6 +86,7 @@ def candidate_of(
         limit_seconds=deadline_seconds(job),
         share=rules.quotas.level_of(job),
         cpu_in_seconds=cpu_after_seconds(job, by_namespace=rules.cpu_fallback),
+        first=under_way(job.status.move),
     )
 
 

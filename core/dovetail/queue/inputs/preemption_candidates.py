@@ -4,7 +4,7 @@ from collections.abc import Callable, Container, Iterable
 from datetime import datetime
 
 from dovetail.api.builtin import Job, Pod, is_terminated
-from dovetail.api.gpujob import GPUJob, is_finished
+from dovetail.api.gpujob import GPUJob, Move, is_finished
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_external, is_on_the_way, true_condition
 from dovetail.queue.limits.quotas import Quotas
@@ -45,14 +45,16 @@ def running_of(
     quotas: Quotas,
     now: datetime,
     announced: str = "",
+    move: Move | None = None,
 ) -> Running | None:
     """The job as a preemption candidate, or None.
 
     None if it neither runs nor was preempted for a job that still waits. `child` is its own batch Job, and `pods` are
     the pods of that batch Job. Only a preempted job needs `pods_of_all_runs`. `served` comes from `served_jobs`.
-    `announced` is the UID of the job that it ends for by a decision that its status may not have yet.
+    `announced` is the UID of the job that it ends for by a decision that its status may not have yet, and `move` such a
+    decision on its move.
     """
-    made = job.status.preemption
+    made, move = job.status.preemption, move or job.status.move
     yields_to = made.by if made is not None and (made.at is not None or made.by not in served) else ""
     if is_finished(job) or is_external(job):
         # Kueue would admit a job again that we suspend, and no other job would get its room.
@@ -62,22 +64,27 @@ def running_of(
         if start is None or job.spec.suspend or true_condition(child, "SuccessCriteriaMet", "FailureTarget"):
             return None
         run_seconds, left = (now - moment(start)).total_seconds(), False
-        yields_to = announced or yields_to
+        moves = move is not None and bool(move.by) and move.reserved is not None
+        yields_to = move.by if move is not None and moves else announced or yields_to
     elif yields_to:
         held, run_seconds, left = pods_of_all_runs(), 0.0, True
+        moves = move is not None and move.by == yields_to
     else:
         return None
     uid = job.metadata.uid
+    # What is planned for a job that moves is its destination, which its end does not free.
+    planned = () if moves else tuple(f"{uid}/{worker}" for worker in range(job.spec.workers))
     return Running(
         key=uid,
         priority=quotas.rank_of(job).priority,
         run_seconds=run_seconds,
-        claims=(*_claims(held), *(f"{uid}/{worker}" for worker in range(job.spec.workers))),
+        claims=(*_claims(held), *planned),
         preempted=made.count if made is not None else 0,
         yields_to=yields_to,
         left=left,
         preemptible=job.spec.preemptible,
         checkpoint_seconds=job.spec.checkpoint_interval_seconds,
+        moves=moves,
     )
 
 

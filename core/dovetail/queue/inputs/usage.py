@@ -46,11 +46,14 @@ def use_of(
         if milli <= counted.milli and memory_mib <= counted.memory_mib:
             return counted
         return replace(counted, milli=max(milli, counted.milli), memory_mib=max(memory_mib, counted.memory_mib))
-    if not waits:
+    # A job that moves keeps its place in the limits: what is held for it elsewhere is as much as it held.
+    moves = job.status.move is not None and job.status.move.reserved is not None
+    if not waits and not moves:
         return None
     job = sized(job, child=None, verdict=admitted)
     nodes = Counter(() if admitted is None else (claim.node for claim in admitted.claims))
-    return _counted(job, ask_of=ask_of, workers=None, queued=admitted is None, quotas=quotas, nodes=nodes)
+    queued = admitted is None and not moves
+    return _counted(job, ask_of=ask_of, workers=None, queued=queued, quotas=quotas, nodes=nodes)
 
 
 def _counted(

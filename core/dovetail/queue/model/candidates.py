@@ -56,6 +56,7 @@ class Candidate:
     - `likely_range`: learned run times in ascending order, equally likely, where known; only estimates use them
     - `cpu_in_seconds`: seconds from now after which it runs on the CPU if its GPUs are busy; infinity if it does so
       only where no node could ever serve it, None if it never does
+    - `first`: whether it starts before all others: it has ended to restart elsewhere, and its room there is lost
     """
 
     key: str
@@ -77,6 +78,7 @@ class Candidate:
     likely_seconds: float | None = None
     likely_range: tuple[float, ...] | None = None
     cpu_in_seconds: float | None = None
+    first: bool = False
     _shape: Shape | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -135,8 +137,11 @@ class NoRoom:
 
 
 def order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Sort candidates by priority, fair share, age, number and name: a total order."""
-    return sorted(candidates, key=lambda job: (-job.priority, job.share, job.created, job.number, job.name, job.key))
+    """Sort candidates by priority, fair share, age, number and name, a total order; after those that are `first`."""
+    return sorted(
+        candidates,
+        key=lambda job: (not job.first, -job.priority, job.share, job.created, job.number, job.name, job.key),
+    )
 
 
 def find_room(job: Candidate, *, ledger: Ledger, fit_cache: FitCache, sites: Sites) -> Room | NoRoom:

@@ -278,7 +278,14 @@ class _Draft:
 class MovableJobs:
     """The jobs that may move, in columns, and a draft of the ledger: made once for all plans of one moment."""
 
-    def __init__(self, movable: Sequence[Movable], *, ledger: Ledger, rules: Rules | None = None) -> None:
+    def __init__(
+        self,
+        movable: Sequence[Movable],
+        *,
+        ledger: Ledger,
+        rules: Rules | None = None,
+        pause: Callable[[], None] = without_pause,
+    ) -> None:
         self.rules = rules or Rules()
         self.by_key = {each.job.key: each for each in movable}
         self.draft = _Draft(ledger)
@@ -287,6 +294,7 @@ class MovableJobs:
         self.residents = Residents(width=self.draft.mirror.columns.left.shape[1])
         slots: dict[str, dict[str, tuple[int, int]]] = {}
         for key, each in self.by_key.items():
+            pause()
             claims = [claim for one in each.claims if (claim := ledger.claim(one)) is not None]
             parts = [_part(claim, ledger=ledger, slots=slots) for claim in claims]
             is_known = len(parts) == len(each.claims) and all(part is not None for part in parts)

@@ -54,12 +54,14 @@ class Rules:
 class Order:
     """The job `victim` is preempted for the job `by`.
 
-    `reclaim` is the message of a job that is ended for a guarantee; empty for a preemption by priority.
+    `reclaim` is the message of a job that is ended for a guarantee; empty for a preemption by priority. A victim that
+    `moves` restarts elsewhere.
     """
 
     victim: str
     by: Candidate
     reclaim: str = ""
+    moves: bool = False
 
 
 @dataclass(slots=True)
@@ -81,10 +83,11 @@ class Evictor:
     pause: Callable[[], None] = without_pause
     loans: Loans | None = None
     _victims_by_job: dict[str, list[Running]] = field(default_factory=dict, init=False, repr=False)
+    _movers_by_job: dict[str, list[Running]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for each in self.running:
-            self._victims_by_job.setdefault(each.yields_to, []).append(each)
+            (self._movers_by_job if each.moves else self._victims_by_job).setdefault(each.yields_to, []).append(each)
 
     @property
     def takes_seconds(self) -> float:
@@ -101,6 +104,8 @@ class Evictor:
         if not own:
             return NOTHING
         clause = says.ENDED_FOR_IT if any(order.reclaim for order in own) else says.PREEMPTED_FOR_IT
+        if all(order.moves for order in own):
+            clause = says.MOVES_FOR_IT
         return clause(count=len(own))
 
     def cleared(self, job: Candidate, *, ledger: Ledger, sites: Sites, residual: Residual | None = None) -> Room | None:
@@ -110,7 +115,7 @@ class Evictor:
         """
         if not self.has_room_of_others(job):
             return None
-        victims = self.current_victims(job)
+        victims = self._all_that_end_for(job)
         proof = Proofs(job=job, ledger=ledger, sites=sites, residual=residual, pause=self.pause).without(victims)
         if proof is None:
             return None
@@ -156,12 +161,38 @@ class Evictor:
 
     def has_room_of_others(self, job: Candidate) -> bool:
         """Whether jobs have ended for this one, and none still runs that is to."""
-        victims = self.current_victims(job)
+        victims = self._all_that_end_for(job)
         return bool(victims) and all(each.left for each in victims)
 
     def current_victims(self, job: Candidate) -> list[Running]:
-        """The jobs that end for this one, by the decisions of earlier cycles."""
+        """The jobs that end for this one, by the decisions of earlier cycles; without those that move."""
         return self._victims_by_job.get(job.key, [])
+
+    def _all_that_end_for(self, job: Candidate) -> list[Running]:
+        return [*self.current_victims(job), *self._movers_by_job.get(job.key, ())]
+
+    def moved(
+        self, job: Candidate, *, ledger: Ledger, sites: Sites, residual: Residual | None = None
+    ) -> Reservation | None:
+        """The reservation of a job for which others move, once these have left, by the plan of an earlier cycle.
+
+        None where no job moves for it, or where it has no room after these moves: then they are given up. `residual` is
+        that of `preempt`.
+        """
+        movers = self._movers_by_job.get(job.key, [])
+        if not any(not each.left for each in movers):
+            return None
+        proofs = Proofs(job=job, ledger=ledger, sites=sites, residual=residual, pause=self.pause)
+        if (proof := proofs.without(movers)) is None:
+            return None
+        proof = proofs.reprieved(proof)
+        self.orders.update(
+            {each.key: Order(victim=each.key, by=job, moves=True) for each in proof.victims if not each.left}
+        )
+        if self.loans is not None:
+            # Those that move keep their own place in the limits.
+            self.loans.start(job.key, workers=len(proof.room.claims) or None)
+        return Reservation(job=job, at_seconds=self.takes_seconds, claims=proof.room.claims)
 
     def _still(self, proofs: Proofs) -> Proof | None:
         """The proof with the current victims, without those that are no longer necessary."""

@@ -56,6 +56,7 @@ class Running:
     - `left`: whether a preempted job has stopped
     - `preemptible`: whether it may be ended for others
     - `checkpoint_seconds`: it saves its work at least this often; None if it does not say so
+    - `moves`: whether it ends to restart elsewhere, where room is held for it
     """
 
     key: str
@@ -67,6 +68,7 @@ class Running:
     left: bool = False
     preemptible: bool = True
     checkpoint_seconds: float | None = None
+    moves: bool = False
 
     @property
     def lost_seconds(self) -> float:

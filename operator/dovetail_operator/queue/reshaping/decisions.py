@@ -106,7 +106,9 @@ class Reshaping:
     def _planned(self, cycle: Cycle) -> Ledger:
         """A copy of the ledger with the room of admitted jobs."""
         ledger = self._state.store.view.ledger.copy()
-        claim_on_the_way(cycle.on_the_way, ledger=ledger, sites=cycle.sites, going=cycle.going)
+        claim_on_the_way(
+            [*cycle.on_the_way, *cycle.moving.values()], ledger=ledger, sites=cycle.sites, going=cycle.going
+        )
         for verdict in self._state.decisions.verdicts.values():
             if isinstance(verdict, Admitted):
                 ledger.commit_all(verdict.claims)

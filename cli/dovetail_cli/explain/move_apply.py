@@ -1,0 +1,137 @@
+"""`dovetail move apply JOB`: show the moves, ask, request them of the operator, and wait until the job runs."""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import typer
+
+from dovetail.answers.moves import MovesAnswer, MovesApplied
+from dovetail.api.gpujob import GPUJob, is_finished
+from dovetail.api.meta import EventType
+from dovetail.api.resources import GPUJOBS
+from dovetail.formats.durations import human, timestamp
+from dovetail.kube.errors import StatusError
+from dovetail.kube.reflector import Reflector
+from dovetail.query.jobs import selection
+from dovetail.query.jobs.states import phase_of
+from dovetail_cli.cluster.connection import Cluster, work
+from dovetail_cli.explain import move_plan
+from dovetail_cli.jobs.wait import TIMED_OUT
+from dovetail_cli.ui import error_messages, output
+from dovetail_cli.ui.errors import CommandError, UsageError
+from dovetail_cli.ui.progress import patiently
+from dovetail_cli.ui.times import utc_now
+
+_NO_PLAN: Final = 1
+
+
+def apply(
+    word: str,
+    *,
+    yes: bool,
+    timeout_seconds: float,
+    form: str,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+) -> int:
+    """Carry out the moves that start a job, and return the exit code.
+
+    Raises `InvalidQueryError`, `MissingError`, `UsageError` and `CommandError`.
+    """
+    wanted = selection.parse_one(word, field="JOB")
+    # Also for one that is no number, which is neither less nor more.
+    if not timeout_seconds > 0:
+        raise UsageError(f"--timeout {timeout_seconds:g}: write a number of seconds above 0")
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("move apply restarts running jobs: without a terminal that can ask, say --yes")
+
+    async def go(cluster: Cluster) -> int:
+        job, plan = await move_plan.found_for(cluster, wanted=wanted, to_apply=True)
+        if form == "table":
+            print(move_plan.text(plan, to_apply=True))
+        if not plan.holds:
+            if form != "table":
+                print(output.document(msgspec.to_builtins(plan), form=form))
+            return _NO_PLAN
+        # The plan is on standard output, so that a question does not become part of a document.
+        if not yes and not typer.confirm("\nRestart these jobs?", err=True):
+            return _NO_PLAN
+        done = await _carried_out(cluster, job=job, plan=plan, timeout_seconds=timeout_seconds)
+        if form != "table":
+            print(output.document(msgspec.to_builtins(done), form=form))
+        else:
+            print(f"\n{_said(done)}")
+        return 0 if done.started else TIMED_OUT
+
+    return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+async def _carried_out(cluster: Cluster, *, job: GPUJob, plan: MovesAnswer, timeout_seconds: float) -> MovesApplied:
+    """Request the moves, and wait for the start of the job. A request without a start in time is withdrawn."""
+    began, changed, latest = time.monotonic(), asyncio.Event(), [job]
+    follow = _follow(latest, uid=job.metadata.uid, changed=changed)
+    reflector = Reflector(
+        cluster.client, resource=GPUJOBS, as_type=GPUJob, on_event=follow, namespace=job.metadata.namespace
+    )
+    following = asyncio.create_task(reflector.run())
+    try:
+        await reflector.synced.wait()
+        await _request(cluster, job=job, at=timestamp(utc_now()))
+        with patiently() as say:
+            async with asyncio.timeout(timeout_seconds):
+                while phase_of(latest[0]) != "Running" and not is_finished(latest[0]):
+                    say(f"{phase_of(latest[0])}: {latest[0].status.message or 'waiting for the moves'} …")
+                    await changed.wait()
+                    changed.clear()
+    except TimeoutError:
+        await _request(cluster, job=job, at=None)
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+    job = latest[0]
+    started = job.status.start_time is not None and phase_of(job) in {"Running", "Succeeded"}
+    return MovesApplied(
+        plan=plan,
+        started=started,
+        phase=phase_of(job),
+        message=job.status.message,
+        nodes=job.status.nodes if started else [],
+        seconds=round(time.monotonic() - began, 1),
+    )
+
+
+def _follow(latest: list[GPUJob], *, uid: str, changed: asyncio.Event) -> Callable[[EventType, GPUJob], None]:
+    def follow(_event: EventType, job: GPUJob) -> None:
+        if job.metadata.uid == uid:
+            latest[0] = job
+            changed.set()
+
+    return follow
+
+
+async def _request(cluster: Cluster, *, job: GPUJob, at: str | None) -> None:
+    try:
+        await cluster.client.patch(
+            GPUJOBS,
+            name=job.metadata.name,
+            patch={"spec": {"moveRequestTime": at}},
+            as_type=GPUJob,
+            namespace=job.metadata.namespace,
+        )
+    except StatusError as error:
+        raise CommandError(error_messages.explain(error)) from error
+
+
+def _said(done: MovesApplied) -> str:
+    name = done.plan.job.name
+    if done.started:
+        return f"{name} runs on {', '.join(done.nodes)} after {human(done.seconds)}."
+    why = f": {done.message}" if done.message else ""
+    return f"{name} has not started within {human(done.seconds)} ({done.phase}{why}). The request is withdrawn."

@@ -1,0 +1,62 @@
+"""Which jobs may move, how often and for whom: what jobs and the configuration say. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from dovetail.api.gpujob import GPUJob, Move, Moves
+from dovetail.formats.timestamps import moment
+
+Mode = Literal["Off", "Plan", "Apply"]
+# How long a request for moves counts. Room for a plan may come meanwhile.
+REQUEST_TIME: Final = timedelta(minutes=10)
+_HOUR: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveRules:
+    """When jobs move for others.
+
+    - `mode`: what happens on need: nothing, a report, or moves; a request counts in each mode
+    - `default`, `by_namespace`: whether a job may move that does not say so
+    - `after_seconds`: how long a job waits before jobs move for it without a request
+    - `rest_seconds`: the least time between two moves of one job
+    - `per_hour`: how many jobs move within an hour at most
+    """
+
+    mode: Mode = "Off"
+    default: Moves = "Never"
+    by_namespace: Mapping[str, Moves] = field(default_factory=dict)
+    after_seconds: float = 300.0
+    rest_seconds: float = 3600.0
+    per_hour: int = 20
+
+    def of(self, job: GPUJob) -> Moves:
+        """Whether the job may move: as it says, else as its namespace does."""
+        return job.spec.moves or self.by_namespace.get(job.metadata.namespace, self.default)
+
+    def lets_move(self, job: GPUJob, *, now: datetime) -> bool:
+        """Whether the job may move now."""
+        moved = job.status.move
+        if self.of(job) == "Never" or under_way(moved):
+            return False
+        last = None if moved is None else moved.last_time
+        return last is None or moment(last) + timedelta(seconds=self.rest_seconds) <= now
+
+    def left(self, jobs: Iterable[GPUJob], *, now: datetime) -> int:
+        """How many jobs may still move within this hour. `jobs` are all GPUJobs."""
+        known = [job.status.move for job in jobs if job.status.move is not None]
+        recent = sum(each.last_time is not None and moment(each.last_time) > now - _HOUR for each in known)
+        return max(0, self.per_hour - recent)
+
+
+def under_way(move: Move | None) -> bool:
+    """Whether a move of the job has begun and its run elsewhere has not."""
+    return move is not None and bool(move.by)
+
+
+def is_requested(job: GPUJob, *, now: datetime) -> bool:
+    """Whether somebody requests moves for the job now."""
+    at = job.spec.move_request_time
+    return at is not None and now - REQUEST_TIME <= moment(at) <= now + REQUEST_TIME

@@ -1,0 +1,272 @@
+"""Moves: plans for waiting jobs, in parallel to the cycles, and the decisions to begin and to give up.
+
+1. A round tries moves for the jobs that a person has requested them for, then, by the rules, for those that have waited
+   long enough. It proves a plan on a copy of what the last survey saw (`dovetail.queue.moves`).
+2. A plan that is carried out is a decision for each job that moves. Its status then has the room elsewhere.
+3. Each cycle proves again that the waiting job starts by these moves. Otherwise they are given up.
+
+One plan at a time: each is proven for a queue without others.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from dovetail.api.gpujob import GPUJob, Move
+from dovetail.api.meta import find_condition, key_of
+from dovetail.api.reasons import queue as says
+from dovetail.api.reasons.clause import Sentence
+from dovetail.formats.timestamps import moment
+from dovetail.jobs.batch_job import is_on_the_way
+from dovetail.kube.retry_log import log_failure
+from dovetail.queue.inputs.moving import claims_to_move, movable_of
+from dovetail.queue.limits.quota_reservations import windows_of
+from dovetail.queue.model.candidates import Candidate, order
+from dovetail.queue.moves import plan as plans
+from dovetail.queue.moves.consent import is_requested, under_way
+from dovetail.queue.moves.disruption_budgets import disruptions_allowed
+from dovetail.queue.moves.plan import Movable, MovePlan, NoPlan
+from dovetail.queue.moves.proof import MovableJobs, Queue, expected_starts, plan_moves
+from dovetail.queue.verdicts import Kept
+from dovetail_operator.job.plan import reserved_room
+from dovetail_operator.metrics import Counters
+from dovetail_operator.queue.cycle import Cycle, survey, with_those_on_the_way
+from dovetail_operator.queue.cycle_caches import CycleCaches
+from dovetail_operator.queue.moving import move_of
+from dovetail_operator.queue.time_slices import SLICE_SECONDS, Pausable, TimeSlices
+from dovetail_operator.queue.wake_up import WakeUp
+from dovetail_operator.state.candidate_cache import Candidacies
+from dovetail_operator.state.state import State
+from dovetail_operator.state.usage import children_of_jobs, counted_jobs
+
+# The share of time that plans may take, the shortest time between two rounds, and the most jobs of a round.
+_SHARE: Final = 0.1
+_PAUSE_SECONDS: Final = 2.0
+_MOST_JOBS: Final = 8
+# How soon a cycle looks at a move that is under way again.
+_CHECK_SECONDS: Final = 1.0
+
+
+class Moves:
+    """Begins moves and gives them up. `changed` marks a job as changed by its key."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        caches: CycleCaches,
+        counters: Counters,
+        changed: Callable[[str], None],
+        wake_up: WakeUp,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._state = state
+        self._caches = caches
+        self._counters = counters
+        self._changed = changed
+        self._wake_up = wake_up
+        self._now = now
+        self._due = asyncio.Event()
+
+    def update(self, cycle: Cycle) -> None:
+        """Follow up a cycle: give up the moves that start no job any more, and plan others if jobs wait."""
+        decisions, is_any = self._state.decisions, False
+        for key, job in self._state.store.jobs_that_ran.items():
+            uid, wanted = job.metadata.uid, decisions.moves.get(job.metadata.uid)
+            if wanted is not None and wanted == job.status.move:
+                decisions.forget_move(uid)
+            is_any = is_any or under_way(move_of(job, state=self._state))
+            if uid in cycle.moving and (given_up := self._given_up(job, cycle=cycle)) is not None:
+                decisions.set_move(uid, move=given_up)
+                self._changed(key)
+        if is_any:
+            self._wake_up.within(seconds=_CHECK_SECONDS)
+        if cycle.waiting:
+            self._due.set()
+
+    def _given_up(self, job: GPUJob, *, cycle: Cycle) -> Move | None:
+        """The job's move as its status is to show it now; None where it goes on."""
+        uid, move = job.metadata.uid, move_of(job, state=self._state)
+        if move is None or move.reserved is None:
+            return None
+        nodes = ", ".join(each.name for each in move.reserved.nodes)
+        if uid in cycle.lost_moves:
+            move = msgspec.structs.replace(move, reserved=None, message=f"The room that was held on {nodes} is lost")
+        if not is_on_the_way(job, child=self._state.store.child_of(job)):
+            return move if uid in cycle.lost_moves else None
+        if uid in cycle.orders and uid not in cycle.lost_moves:
+            return None
+        message = move.message or "The job for which it was to move no longer starts by that"
+        return msgspec.structs.replace(move, by="", reserved=None, message=message)
+
+    async def run(self) -> None:
+        """Plan moves after cycles, until cancelled."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            slices = TimeSlices(rest_seconds=SLICE_SECONDS)
+            try:
+                await self._round(slices)
+            except Exception as error:  # noqa: BLE001 - plans may be late, the queue must go on
+                log_failure("moves are planned again", error=error, wait=_PAUSE_SECONDS)
+                self._due.set()
+            await asyncio.sleep(max(_PAUSE_SECONDS, slices.busy_seconds / _SHARE))
+
+    async def _round(self, slices: TimeSlices) -> None:
+        """Try moves for some waiting jobs, and begin those of the first plan that is to be carried out."""
+        state, now = self._state, self._now()
+        if not self._may_be_wanted():
+            state.decisions.set_move_clauses({})
+            return
+        cycle = survey(state, now=now, foresees=True, caches=self._caches)
+        if cycle.moving or any(under_way(job.status.move) for job in state.store.jobs_that_ran.values()):
+            return
+        wanted = list(self._wanted(cycle))
+        clauses: dict[str, Sentence] = {}
+        pausable = Pausable[tuple[_Wanted, MovePlan | NoPlan]](slices)
+        found = plans_for(wanted, state=state, cycle=cycle, pause=pausable.pause)
+        async with aclosing(pausable.over(found)) as made:
+            async for each, plan in made:
+                begins = isinstance(plan, MovePlan) and each.applies and self._begin(plan)
+                self._count(plan, begins=begins)
+                if begins:
+                    break
+                clauses[each.candidate.key] = _clause(plan)
+        state.decisions.set_move_clauses(clauses)
+        self._wake_up.soon()
+
+    def _may_be_wanted(self) -> bool:
+        """Whether moves happen on need, or somebody requests them. Most clusters do without, and pay nothing."""
+        now = self._now()
+        return self._state.moves.mode != "Off" or any(
+            is_requested(job, now=now) for job in self._state.store.jobs.values()
+        )
+
+    def _wanted(self, cycle: Cycle) -> Iterator["_Wanted"]:
+        """The waiting jobs of a round: those with a request, then those that have waited long enough."""
+        rules, asked, others = self._state.moves, list[_Wanted](), list[_Wanted]()
+        for candidate in order(cycle.waiting):
+            job = self._state.store.jobs.get(cycle.keys[candidate.key])
+            if job is None or candidate.key in cycle.moving:
+                continue
+            if is_requested(job, now=cycle.now):
+                asked.append(_Wanted(candidate, applies=True))
+            elif rules.mode != "Off" and _waits_since(job) + timedelta(seconds=rules.after_seconds) <= cycle.now:
+                others.append(_Wanted(candidate, applies=rules.mode == "Apply"))
+        yield from [*asked, *others][:_MOST_JOBS]
+
+    def _begin(self, plan: MovePlan) -> bool:
+        """Decide on the moves of a plan. False if one of its jobs has changed while it was made."""
+        jobs = {job.metadata.uid: job for job in self._state.store.jobs.values()}
+        movers = [jobs.get(each.mover.job.key) for each in plan.moves]
+        waits = jobs.get(plan.starts.key)
+        if waits is None or waits.spec.suspend or waits.spec.cancel:
+            return False
+        if not all(job is not None and self._runs(job) for job in movers):
+            return False
+        now = self._now()
+        for each, job in zip(plan.moves, movers, strict=True):
+            assert job is not None, "all of them run"
+            held = Kept(at_seconds=plan.in_seconds + each.away_seconds, claims=each.claims, now=each.claims)
+            before = job.status.move or Move()
+            move = Move(
+                count=before.count,
+                last_time=before.last_time,
+                by=plan.starts.key,
+                reserved=reserved_room(held, now=now),
+            )
+            self._state.decisions.set_move(job.metadata.uid, move=move)
+            self._changed(key_of(job.metadata))
+        self._wake_up.soon()
+        return True
+
+    def _runs(self, job: GPUJob) -> bool:
+        child = self._state.store.child_of(job)
+        pods = self._state.store.pods.pods_of(child)
+        return bool(claims_to_move(job, child=child, pods=pods, least_seconds=0.0, now=self._now()))
+
+    def _count(self, plan: MovePlan | NoPlan, *, begins: bool) -> None:
+        if isinstance(plan, MovePlan):
+            self._counters.move_plans.labels("Apply" if begins else "Plan").inc()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A waiting job for which moves are sought, and whether a plan is carried out."""
+
+    candidate: Candidate
+    applies: bool
+
+
+def _waits_since(job: GPUJob) -> datetime:
+    """Since when the job waits for its start."""
+    admitted = find_condition(job.status.conditions, type="Admitted")
+    since = None if admitted is None or admitted.status == "True" else admitted.last_transition_time
+    return moment(since or job.metadata.creation_timestamp)
+
+
+def _clause(plan: MovePlan | NoPlan) -> Sentence:
+    if isinstance(plan, NoPlan):
+        return says.NO_MOVES(why=plan.reason)
+    lost = f"{plan.lost_device_seconds / 3600:.2f}"
+    return says.WOULD_MOVE(seconds=round(plan.in_seconds), count=len(plan.moves), lost=lost)
+
+
+def plans_for(
+    wanted: list[_Wanted], *, state: State, cycle: Cycle, pause: Callable[[], None]
+) -> Iterator[tuple[_Wanted, MovePlan | NoPlan]]:
+    """Try moves for each of the waiting jobs, on one view of the cluster."""
+    if not wanted:
+        return
+    budgets = list(state.store.budgets.values())
+    rules = plans.Rules(
+        grace_seconds=state.preemption.grace_seconds,
+        most_moves=min(plans.Rules().most_moves, state.moves.left(state.store.jobs.values(), now=cycle.now)),
+        disruptions_allowed=disruptions_allowed(budgets),
+    )
+    movable = list(_movable(state, cycle=cycle, rules=rules))
+    ledger, leaving = with_those_on_the_way(state, cycle=cycle)
+    quotas, view = state.store.quotas, state.store.view
+    counted, children = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage), children_of_jobs(state)
+    queue = Queue(
+        ledger=ledger,
+        sites=cycle.sites,
+        waiting=cycle.waiting,
+        leaving=leaving,
+        windows=windows_of(quotas, counted=counted, view=view, ledger=ledger, leaving=leaving, now=cycle.now),
+        gate=partial(quotas.gate, counted, children=children, capacity=quotas.capacity(view.ledger)),
+    )
+    able = MovableJobs(movable, ledger=ledger, rules=rules, pause=pause)
+    starts = expected_starts(queue, pause=pause)
+    for each in wanted:
+        yield each, plan_moves(each.candidate, queue=queue, movable=able, starts=starts, pause=pause)
+
+
+def _movable(state: State, *, cycle: Cycle, rules: plans.Rules) -> Iterator[Movable]:
+    """The running jobs that may move now."""
+    budgets, notices = list(state.store.budgets.values()), state.decisions.notices
+    for job in state.store.jobs_that_ran.values():
+        child = state.store.child_of(job)
+        if job.metadata.uid in notices or not state.moves.lets_move(job, now=cycle.now):
+            continue
+        pods = claims_to_move(
+            job,
+            child=child,
+            pods=state.store.pods.pods_of(child),
+            least_seconds=state.preemption.min_run_seconds,
+            now=cycle.now,
+        )
+        if not pods:
+            continue
+        candidate = Candidacies().candidate(job, state=state, sites=cycle.sites, workers=job.spec.workers)
+        if candidate is None:
+            continue
+        found = movable_of(job, candidate=candidate, pods=pods, budgets=budgets, now=cycle.now)
+        if rules.within_budgets([found]):
+            yield found
