@@ -1,10 +1,11 @@
-"""`dovetail move plan` on a sandbox: what it says holds once a person does it by hand."""
+"""`dovetail move plan` and `apply` on a sandbox: what a plan says holds, by hand and carried out by the operator."""
 
 import asyncio
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,13 +19,18 @@ Plan = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def plan(sandbox: Cluster, namespace: str) -> Plan:
+def move(sandbox: Cluster, namespace: str) -> Plan:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         where = ["--kubeconfig", str(sandbox.kubeconfig), "--namespace", namespace]
-        command = [sys.executable, "-m", "dovetail_cli", "move", "plan", *words, *where]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        command = [sys.executable, "-m", "dovetail_cli", "move", *words, *where]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, input="")
 
     return run
+
+
+@pytest.fixture
+def plan(move: Plan) -> Plan:
+    return partial(move, "plan")
 
 
 @pytest.fixture
@@ -81,3 +87,41 @@ async def test_a_job_that_does_not_exist_is_named(scattered: Jobs, plan: Plan, n
     done = await asyncio.to_thread(plan, "nothing")
     assert done.returncode == 3
     assert done.stderr.strip() == f"dovetail: no job nothing in namespace {namespace}"
+
+
+async def test_apply_holds_room_restarts_a_job_there_and_starts_the_other(scattered: Jobs, move: Plan) -> None:
+    nodes = {name: (await scattered.phase("Running", name)).nodes[0] for name in ("x", "y")}
+    for name in nodes:
+        await scattered.change(name, moves="Restart")
+    seen = asyncio.create_task(scattered.until("big", lambda status: "for it" in status.message))
+    done = await asyncio.to_thread(move, "apply", "big", "--yes", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    (row,) = told["plan"]["moves"]
+    moved, (home,) = row["job"]["name"], told["nodes"]
+    (other,) = {"x", "y"} - {moved}
+    assert home == nodes[moved]
+    assert "; 1 job restarts on other nodes for it" in (await seen).message
+
+    again = await scattered.until(moved, lambda status: status.phase == "Running" and status.move is not None)
+    assert again.nodes == [nodes[other]]
+    over = await scattered.until(moved, lambda status: status.move is not None and not status.move.by)
+    assert over.move is not None
+    assert (over.move.count, over.move.reserved, over.number) == (1, None, row["job"]["number"])
+    stayed = await scattered.phase("Running", other)
+    assert (stayed.plans, stayed.move) == (1, None)
+
+
+async def test_jobs_that_do_not_say_that_they_may_move_stay(scattered: Jobs, move: Plan) -> None:
+    done = await asyncio.to_thread(move, "apply", "big", "--yes")
+    assert done.returncode == 1
+    assert "No moves for job 4 (big): no set of jobs that may move makes room for it." in done.stdout
+    assert "0 running jobs may move: those that say moves: Restart, or their namespace does" in done.stdout
+    for name in ("x", "y"):
+        assert (await scattered.phase("Running", name)).plans == 1
+
+
+async def test_apply_asks_only_where_somebody_can_answer(scattered: Jobs, move: Plan) -> None:
+    done = await asyncio.to_thread(move, "apply", "big")
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("without a terminal that can ask, say --yes")

@@ -19,6 +19,7 @@ FOUND = MovesAnswer(
     moves=[
         MoveRow(
             job=JobReference(namespace="other", name="x", number=1),
+            moves="Restart",
             source=[PlacedWorker(node="a", indexes=[2])],
             destination=[PlacedWorker(node="b", indexes=[0])],
             saves_every_seconds=600,
@@ -44,8 +45,8 @@ def test_a_plan_is_a_sentence_its_moves_and_its_proof() -> None:
     assert text(FOUND).splitlines() == [
         f"{FOUND.summary}.",
         "",
-        "NAMESPACE  JOB  FROM  TO   LOSES       AWAY",
-        "other      x    a:2   b:0  0.18 GPU h  90s",
+        "NAMESPACE  JOB  MOVES    FROM  TO   LOSES       AWAY",
+        "other      x    Restart  a:2   b:0  0.18 GPU h  90s",
         "",
         "big starts on a:0,1,2,3 c.",
         "",

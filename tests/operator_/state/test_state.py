@@ -13,6 +13,7 @@ from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.reshaping.decision import ReshapeRules
+from dovetail.queue.moves.consent import MoveRules
 from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, make_child, make_job, make_pod, make_state
@@ -233,10 +234,16 @@ def test_a_new_configuration_counts_for_jobs_that_were_read_before() -> None:
         cpu_fallback={"team": 30},
         growing=GrowingRules(after_seconds=5),
         drain=DrainRules(restarts=True),
+        moves=MoveRules(mode="Plan"),
         reshape=ReshapeRules(enabled=True),
         levels=(Level(name="row", label="example.com/row"),),
     )
-    assert (state.growing.rules.after_seconds, state.drain.restarts, state.reshape.enabled) == (5, True, True)
+    assert (state.growing.rules.after_seconds, state.drain.restarts, state.moves.mode, state.reshape.enabled) == (
+        5,
+        True,
+        "Plan",
+        True,
+    )
     ask, ledger = state.requests.ask_of(job), state.store.view.ledger
     assert before is not None
     assert "no such level is configured" in before.message
