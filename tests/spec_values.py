@@ -84,6 +84,13 @@ OPTIONAL: Final = (
         refusal="allowed are Gang, Worker, such as --restart Gang",
     ),
     Optional(
+        flag="--moves",
+        text="restart",
+        value="Restart",
+        wrong="sometimes",
+        refusal="allowed are Never, Restart, such as --moves Never",
+    ),
+    Optional(
         flag="--policy",
         text="pack",
         value="Pack",

@@ -8,6 +8,7 @@ import msgspec
 
 from dovetail.api.builtin import Job, Node, Pod
 from dovetail.api.conversion import values_of
+from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
@@ -22,6 +23,7 @@ Watch = Callable[[EventType, Any], None]
 
 TYPES: dict[str, type] = {
     "gpujobs": GPUJob, "jobs": Job, "pods": Pod, "nodes": Node, "gpunodes": GPUNode, "gpuquotas": GPUQuota,
+    "poddisruptionbudgets": PodDisruptionBudget,
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.queue import cycle as core_cycle
+from dovetail.queue.moves.consent import MoveRules
 from dovetail.queue.preemption.policy import Rules
 from dovetail_operator.controller.controller import Controller, build_controller
 from dovetail_operator.controller.informers import Informers
@@ -44,11 +45,12 @@ PREEMPTION: Final = Rules(
     gap=10, min_run_seconds=0.0, grace_seconds=3.0, per_job=100, left=1000, reclaim_grace_seconds=2.0
 )
 DRAIN: Final = DrainRules(restarts=True, grace_seconds=2.0)
+MOVES: Final = MoveRules(rest_seconds=0.0, per_hour=1000)
 # How late a write arrives, its answer and each event, in seconds; mostly at once.
 DELAYS: Final = (0.0, 0.0, 0.0, 0.01, 0.2, 1.3)
 _KINDS: Final = {
     "gpujobs": "_on_job", "jobs": "_on_child", "pods": "_on_pod", "nodes": "_on_node", "gpunodes": "_on_gpunode",
-    "gpuquotas": "_on_quota",
+    "gpuquotas": "_on_quota", "poddisruptionbudgets": "_on_budget",
 }  # fmt: skip
 
 
@@ -87,7 +89,7 @@ def watched(loop: VirtualLoop, *, failures: list[Exception], slow_cycles: bool) 
         return record(self, job, error=error)
 
     with ExitStack() as stack:
-        for module in ("queue.loop", "queue.start_estimates", "controller.controller"):
+        for module in ("queue.loop", "queue.start_estimates", "queue.move_planner", "controller.controller"):
             stack.enter_context(mock.patch(f"dovetail_operator.{module}.log_failure", failed))
         stack.enter_context(mock.patch.object(Failing, "record", recorded))
         stack.enter_context(mock.patch.object(_Slices, "pause_seconds", 0.3 if slow_cycles else 0.0))
@@ -95,7 +97,7 @@ def watched(loop: VirtualLoop, *, failures: list[Exception], slow_cycles: bool) 
         for part in (PendingWrites, Utilization, GuestKeeper, PodEvictions):
             defaults: Any = part.__init__.__kwdefaults__
             stack.enter_context(mock.patch.dict(defaults, clock=loop.time))
-        for module in ("loop", "start_estimates"):
+        for module in ("loop", "start_estimates", "move_planner"):
             stack.enter_context(mock.patch(f"dovetail_operator.queue.{module}.TimeSlices", _Slices))
         stack.enter_context(mock.patch.object(core_cycle, "SchedulingCycle", CheckedCycle))
         yield
@@ -231,7 +233,7 @@ class Operator:
 
 def make_empty_state() -> State:
     """The state of an operator that has seen nothing."""
-    return build_state(ClusterView(ledger=Ledger()), preemption=PREEMPTION, drain=DRAIN)
+    return build_state(ClusterView(ledger=Ledger()), preemption=PREEMPTION, drain=DRAIN, moves=MOVES)
 
 
 def now(loop: VirtualLoop) -> datetime:

@@ -96,6 +96,7 @@ def rebuilt(server: ApiServer, *, beside: State) -> State:
         requests=Requests(store, decisions=beside.decisions, rankings=beside.requests._rankings),
         preemption=PREEMPTION,
         drain=beside.drain,
+        moves=beside.moves,
     )
     # Fair shares are of the last computation.
     store.quotas._levels, store.quotas._recent = beside.store.quotas._levels, beside.store.quotas._recent

@@ -60,6 +60,15 @@ def _with_waiting(board: Dashboard) -> Dashboard:
             )
         )
         .with_panel(
+            stat(
+                "Plans of moves",
+                says="Plans of moves that start a waiting job, within an hour: reported or carried out.",
+                query="sum(increase(dovetail_move_plans_total[1h])) or vector(0)",
+                unit="short",
+                width=6,
+            )
+        )
+        .with_panel(
             lines(
                 "Waiting jobs by reason",
                 says="What the reasons mean: docs/gpujob.md.",

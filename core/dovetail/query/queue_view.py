@@ -370,13 +370,29 @@ class _Survey:
         if entry.work is not None:
             queue.leaving.extend(entry.work.run.leaving(now=queue.now))
             queue.expected.extend(entry.work.run.leaving(now=queue.now, learned=queue.learned.expectations))
+        if (held := self._held_elsewhere(job)) is not None:
+            self._note_on_the_way(held, job=job)
+            if entry.waits:
+                # It starts there, before the queue decides on any other job.
+                return
         if (candidate := entry.candidate) is None:
             return
         if entry.waits:
             queue.waiting.append(candidate)
         else:
-            self._on_the_way.append(candidate)
-            queue.starting.update({f"{candidate.key}/{worker}": job for worker in range(candidate.workers)})
+            self._note_on_the_way(candidate, job=job)
+
+    def _held_elsewhere(self, job: GPUJob) -> Candidate | None:
+        """What is held for the job where it moves; None if nothing is."""
+        move = job.status.move
+        if move is None or move.reserved is None:
+            return None
+        candidate = self.candidate(job, workers=job.spec.workers)
+        return None if candidate is None else held_elsewhere(candidate, move=move)
+
+    def _note_on_the_way(self, candidate: Candidate, *, job: GPUJob) -> None:
+        self._on_the_way.append(candidate)
+        self._queue.starting.update({f"{candidate.key}/{worker}": job for worker in range(candidate.workers)})
 
     def _note_arrivals(self) -> None:
         """What came, the oldest first: jobs like those come again."""

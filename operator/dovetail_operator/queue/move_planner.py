@@ -137,7 +137,8 @@ class Moves:
                 self._count(plan, begins=begins)
                 if begins:
                     break
-                clauses[each.candidate.key] = _clause(plan)
+                if isinstance(plan, MovePlan) or each.requested:
+                    clauses[each.candidate.key] = _clause(plan)
         state.decisions.set_move_clauses(clauses)
         self._wake_up.soon()
 
@@ -156,9 +157,9 @@ class Moves:
             if job is None or candidate.key in cycle.moving:
                 continue
             if is_requested(job, now=cycle.now):
-                asked.append(_Wanted(candidate, applies=True))
+                asked.append(_Wanted(candidate, applies=True, requested=True))
             elif rules.mode != "Off" and _waits_since(job) + timedelta(seconds=rules.after_seconds) <= cycle.now:
-                others.append(_Wanted(candidate, applies=rules.mode == "Apply"))
+                others.append(_Wanted(candidate, applies=rules.mode == "Apply", requested=False))
         yield from [*asked, *others][:_MOST_JOBS]
 
     def _begin(self, plan: MovePlan) -> bool:
@@ -198,10 +199,11 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A waiting job for which moves are sought, and whether a plan is carried out."""
+    """A waiting job for which moves are sought, whether a plan is carried out, and whether it was requested."""
 
     candidate: Candidate
     applies: bool
+    requested: bool
 
 
 def _waits_since(job: GPUJob) -> datetime:

@@ -11,9 +11,9 @@ from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.allocation import Allocation, annotations_of
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.run_ends import RunTimes
+from dovetail.queue.moves.consent import MoveRules
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.reshaping.decision import ReshapeRules
-from dovetail.queue.moves.consent import MoveRules
 from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, make_child, make_job, make_pod, make_state

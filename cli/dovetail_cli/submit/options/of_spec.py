@@ -59,6 +59,12 @@ def _restart(text: str) -> str:
     return one_of(text, option="--restart", allowed=get_args(Restart))
 
 
+def _moves(text: str) -> str:
+    from dovetail.api.gpujob import Moves
+
+    return one_of(text, option="--moves", allowed=get_args(Moves))
+
+
 def _policy(text: str) -> str:
     from dovetail.api.gpujob import Policy
 
@@ -99,6 +105,14 @@ OPTIONS: Final = (
         help="After a worker lost its node, restart the Gang or this Worker.",
         group="Many of it",
         read=_restart,
+    ),
+    SpecOption(
+        field="moves",
+        flag="--moves",
+        metavar="WHAT",
+        help="May it restart on other nodes so that another job starts? Never or Restart.",
+        group=_PLACES,
+        read=_moves,
     ),
     SpecOption(
         field="policy",

@@ -1,0 +1,59 @@
+"""Who may move, how often and for whom."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dovetail.queue.moves.consent import MoveRules, is_requested, under_way
+from tests.operator_.builders import NOW, at, make_job
+
+RULES = MoveRules(by_namespace={"team": "Restart"}, rest_seconds=600)
+
+
+@pytest.mark.parametrize(
+    ("rules", "spec", "may"),
+    [
+        (MoveRules(), {}, False),
+        (MoveRules(), {"moves": "Restart"}, True),
+        (MoveRules(default="Restart"), {}, True),
+        (MoveRules(default="Restart"), {"moves": "Never"}, False),
+        (RULES, {}, True),
+        (MoveRules(default="Restart", by_namespace={"team": "Never"}), {}, False),
+    ],
+)
+def test_the_job_decides_then_its_namespace_then_the_default(rules: MoveRules, spec: dict[str, Any], may: bool) -> None:
+    assert rules.lets_move(make_job(**spec), now=NOW) is may
+
+
+@pytest.mark.parametrize(
+    ("move", "may"),
+    [
+        ({"count": 1, "lastTime": at(-599)}, False),
+        ({"count": 1, "lastTime": at(-600)}, True),
+        ({"by": "uid-big"}, False),
+    ],
+    ids=["moved a moment ago", "has rested", "moves now"],
+)
+def test_a_job_rests_between_two_moves(move: dict[str, Any], may: bool) -> None:
+    assert RULES.lets_move(make_job(status={"move": move}), now=NOW) is may
+
+
+def test_the_moves_of_the_last_hour_count_against_the_budget() -> None:
+    moved = [make_job(f"j{at_}", status={"move": {"count": 1, "lastTime": at(-at_)}}) for at_ in (60, 3599, 3601)]
+    assert MoveRules(per_hour=3).left([*moved, make_job("new")], now=NOW) == 1
+    assert MoveRules(per_hour=1).left(moved, now=NOW) == 0
+
+
+@pytest.mark.parametrize(("seconds", "counts"), [(0, True), (-599, True), (-601, False), (700, False)], ids=str)
+def test_a_request_counts_for_ten_minutes(seconds: int, counts: bool) -> None:
+    job = make_job(moveRequestTime=at(seconds))
+    assert is_requested(job, now=NOW) is counts
+    assert not is_requested(job, now=NOW + timedelta(hours=1))
+    assert not is_requested(make_job(), now=NOW)
+
+
+def test_a_move_is_under_way_from_its_reservation_to_its_run() -> None:
+    assert under_way(make_job(status={"move": {"by": "uid-big"}}).status.move)
+    assert not under_way(make_job(status={"move": {"count": 2}}).status.move)
+    assert not under_way(None)

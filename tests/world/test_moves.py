@@ -1,0 +1,283 @@
+"""Moves through the whole operator: killed after each write, and as a state machine beside a model of what may be.
+
+The model knows what an owner and a person know: which jobs say that they may move, and for which one somebody has
+requested moves. No job ends for a move that it did not allow, none ends before room is held for it elsewhere, none runs
+twice, and none is lost.
+"""
+
+from typing import Any, Final
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from dovetail.queue.moves.consent import Mode, MoveRules
+from tests.world import rebuilt
+from tests.world.api import Values
+from tests.world.rules import Rules
+from tests.world.world import World
+
+# Two nodes of four GPUs, each with one job on it: the next job of four GPUs waits for a move of one of them.
+SPREAD: Final = ("a", "b")
+KEYS: Final = ("team/x", "lab/x")
+BIG: Final = "team/big"
+
+
+class Watch:
+    """What must hold at each write, whoever makes it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._runs: dict[str, bool] = {}
+        # By UID: how often a job was ended for a move.
+        self.moved: dict[str, int] = {}
+        world.server.watches.insert(0, self._look)
+
+    def _look(self, plural: str, type_: str, values: Values) -> None:
+        try:
+            if plural == "jobs" and type_ != "DELETED":
+                self._check_end(values)
+            elif plural == "pods" and type_ != "DELETED":
+                self._check_once(values)
+        except AssertionError as broken:
+            # The write belongs to the operator, which would try it again.
+            self._world.failures.append(broken)
+
+    def _check_end(self, child: Values) -> None:
+        """A job that ends for another by its own move has room elsewhere by then, and has allowed it."""
+        meta, runs = child["metadata"], not child["spec"].get("suspend")
+        before, self._runs[meta["uid"]] = self._runs.get(meta["uid"], False), runs
+        job = self._world.server.find("gpujobs", f"{meta['namespace']}/{meta['name']}")
+        move = ((job or {}).get("status") or {}).get("move") or {}
+        if job is None or runs or not before or not move.get("by") or job["spec"].get("suspend"):
+            return
+        assert move.get("reserved"), f"{meta['name']} ends, and no room is held for it: {move}"
+        assert job["spec"].get("moves") == "Restart", f"{meta['name']} has not said that it may move"
+        self.moved[job["metadata"]["uid"]] = self.moved.get(job["metadata"]["uid"], 0) + 1
+
+    def _check_once(self, pod: Values) -> None:
+        """A worker has one pod at a time that has not ended."""
+        meta = pod["metadata"]
+        if pod["status"]["phase"] != "Running" or not meta.get("ownerReferences"):
+            return
+        owner = meta["ownerReferences"][0]
+        key = f"{meta['namespace']}/{owner['name']}"
+        alike = [
+            each["metadata"]["name"]
+            for each in self._world.server.all("pods")
+            if each["status"]["phase"] == "Running"
+            and each["metadata"]["namespace"] == meta["namespace"]
+            and [one["name"] for one in each["metadata"].get("ownerReferences", ())] == [owner["name"]]
+            and each["metadata"]["annotations"].get("batch.kubernetes.io/job-completion-index")
+            == meta["annotations"].get("batch.kubernetes.io/job-completion-index")
+        ]
+        assert len(alike) <= 1, f"{key} runs twice: {alike}"
+
+
+def spread(world: World, **spec: Any) -> None:
+    """A job of one GPU on each node, and one of four GPUs that waits."""
+    for name in SPREAD:
+        world.add_node(name, gpus=4)
+    world.pass_time(1.0)
+    world.submit("x", namespace="team", **spec)
+    world.settle()
+    world.submit("fills", namespace="team", gpu="3")
+    world.settle()
+    world.submit("x", namespace="lab", **spec)
+    world.settle()
+    world.server.delete("gpujobs", "team/fills")
+    world.settle()
+    world.submit("big", namespace="team", gpu="4")
+    world.settle()
+    assert world.jobs()[BIG].status.phase == "Queued"
+    assert {world.jobs()[key].status.nodes[0] for key in KEYS} == set(SPREAD)
+
+
+def request(world: World, key: str = BIG) -> None:
+    world.edit(key, moveRequestTime=world.time())
+
+
+def test_a_request_moves_one_job_and_starts_the_other() -> None:
+    world = World()
+    watch, laws = Watch(world), Rules(world)
+    try:
+        spread(world, moves="Restart")
+        numbers = {key: job.status.number for key, job in world.jobs().items()}
+        request(world)
+        world.settle()
+        world.settle()
+        jobs = world.jobs()
+        assert {key: job.status.phase for key, job in jobs.items()} == dict.fromkeys((*KEYS, BIG), "Running")
+        assert len({jobs[key].status.nodes[0] for key in KEYS}) == 1
+        moved = [job for job in jobs.values() if job.status.move is not None]
+        assert [(each.status.move and each.status.move.count, each.status.plans) for each in moved] == [(1, 2)]
+        assert watch.moved == {moved[0].metadata.uid: 1}
+        assert {key: job.status.number for key, job in jobs.items()} == numbers
+        rebuilt.check(world)
+        laws.check_ends()
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("writes", range(1, 16))
+def test_an_operator_that_is_killed_after_any_write_of_a_move_goes_on_with_it(writes: int) -> None:
+    world = World()
+    watch, laws = Watch(world), Rules(world)
+    try:
+        spread(world, moves="Restart")
+        request(world)
+        world.kill_after(writes)
+        world.settle()
+        world.settle()
+        assert world.kills == 1
+        jobs = world.jobs()
+        assert {key: job.status.phase for key, job in jobs.items()} == dict.fromkeys((*KEYS, BIG), "Running")
+        assert sum(watch.moved.values()) == 1
+        rebuilt.check(world)
+        laws.check_ends()
+    finally:
+        world.close()
+
+
+def test_a_job_that_does_not_allow_it_stays_and_the_answer_says_so() -> None:
+    world = World()
+    try:
+        spread(world)
+        request(world)
+        world.settle()
+        world.pass_time(40.0)
+        jobs = world.jobs()
+        assert "; no moves start it: no set of jobs that may move makes room for it" in jobs[BIG].status.message
+        assert [job.status.plans for key, job in jobs.items() if key in KEYS] == [1, 1]
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("mode", ["Off", "Plan", "Apply"])
+def test_on_need_the_operator_does_what_the_mode_says(mode: Mode) -> None:
+    world = World()
+    watch = Watch(world)
+    try:
+        spread(world, moves="Restart")
+        world.operator.state.moves = MoveRules(mode=mode, after_seconds=5.0, rest_seconds=0.0)
+        world.pass_time(60.0)
+        jobs, moves = world.jobs(), sum(watch.moved.values())
+        says = "would start within" in jobs[BIG].status.message
+        assert (moves, says) == {"Off": (0, False), "Plan": (0, True), "Apply": (1, False)}[mode]
+        assert (jobs[BIG].status.phase == "Running") is (mode == "Apply")
+    finally:
+        world.close()
+
+
+def test_a_budget_of_moves_that_is_used_up_moves_nobody() -> None:
+    world = World()
+    watch = Watch(world)
+    try:
+        spread(world, moves="Restart")
+        world.operator.state.moves = MoveRules(per_hour=0)
+        request(world)
+        world.pass_time(60.0)
+        assert watch.moved == {}
+    finally:
+        world.close()
+
+
+def test_a_disruption_budget_that_lets_no_pod_end_is_kept() -> None:
+    world = World()
+    watch = Watch(world)
+    try:
+        spread(world, moves="Restart")
+        for namespace in ("team", "lab"):
+            meta = {"name": "all", "namespace": namespace}
+            budget = {"metadata": meta, "spec": {"selector": {}}, "status": {"disruptionsAllowed": 0}}
+            world.server.create("poddisruptionbudgets", budget)
+        request(world)
+        world.pass_time(60.0)
+        assert watch.moved == {}
+        world.server.change(
+            "poddisruptionbudgets", "team/all", lambda each: each["status"].update(disruptionsAllowed=1)
+        )
+        world.settle()
+        world.settle()
+        assert sum(watch.moved.values()) == 1
+    finally:
+        world.close()
+
+
+class MovesMachine(RuleBasedStateMachine):
+    """Each rule is one change, or some time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.watch = Watch(self.world)
+
+    def teardown(self) -> None:
+        if self.world.operator._task is not None:
+            self.world.close()
+
+    @initialize(seed=st.sampled_from([None, 1, 2, 3]), slow=st.booleans(), allowed=st.booleans())
+    def begin(self, *, seed: int | None, slow: bool, allowed: bool) -> None:
+        self.world.close()
+        self.world = World(seed=seed, slow_cycles=slow)
+        self.watch = Watch(self.world)
+        self.laws = Rules(self.world)
+        spread(self.world, **({"moves": "Restart"} if allowed else {}))
+
+    @rule(seconds=st.sampled_from([0.3, 1.0, 3.0, 6.0]))
+    def request(self, seconds: float) -> None:
+        if BIG in self.world.jobs():
+            request(self.world)
+        self.world.pass_time(seconds)
+
+    @rule(key=st.sampled_from([*KEYS, BIG]), edit=st.sampled_from(["Restart", "Never", "hold", "release", "delete"]))
+    def change(self, key: str, edit: str) -> None:
+        if key not in self.world.jobs():
+            namespace, _, name = key.partition("/")
+            self.world.submit(name, namespace=namespace, gpu="4" if key == BIG else "1", moves="Restart")
+        elif edit == "delete":
+            self.world.server.delete("gpujobs", key)
+        elif edit in {"hold", "release"}:
+            self.world.edit(key, suspend=edit == "hold")
+        elif (self.world.jobs()[key].status.move or None) is None:
+            # Whether a job may move is decided before its move begins.
+            self.world.edit(key, moves=edit)
+        self.world.pass_time(0.3)
+
+    @rule(node=st.sampled_from(SPREAD), what=st.sampled_from(["cordon", "open", "pod", "pods go"]))
+    def disturb(self, node: str, what: str) -> None:
+        """The destination is closed, or pods of others take room."""
+        if what == "pod":
+            self.world.add_pod_with_room(node, namespace="lab")
+        elif what == "pods go":
+            self.world.remove_other_pods()
+        else:
+            self.world.cordon(node, cordoned=what == "cordon")
+        self.world.pass_time(1.0)
+
+    @rule(writes=st.integers(0, 4))
+    def kill(self, writes: int) -> None:
+        if writes:
+            self.world.kill_after(writes)
+        else:
+            self.world.restart()
+
+    @rule()
+    def settle(self) -> None:
+        self.world.settle()
+        self.world.settle()
+        rebuilt.check(self.world)
+        self.laws.check_ends()
+        for key, job in self.world.jobs().items():
+            move = job.status.move
+            assert move is None or not move.by or job.status.phase in {"Queued", "Preempted"}, f"{key}: {move}"
+            assert move is None or move.count == self.watch.moved.get(job.metadata.uid, 0), f"{key}: {move}"
+
+    @invariant()
+    def nothing_has_failed(self) -> None:
+        assert not self.world.failures, self.world.failures
+
+
+TestMoves = MovesMachine.TestCase
+TestMoves.settings = settings(max_examples=20, stateful_step_count=15, deadline=None)
