@@ -13,15 +13,14 @@ from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Delivery, Vendors
 from dovetail.gpu.memory_strategy import CONSERVATIVE
 from dovetail.jobs.idle import IdleRules
+from dovetail.jobs.moves import MoveRules
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.query.audit import rules_of as audit_rules_of
 from dovetail.query.growing_rules import growing_rules_of
-from dovetail.query.move_rules import move_rules_of
-from dovetail.query.preemption_rules import rules_of
+from dovetail.query.preemption_rules import move_rules_of, rules_of
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.limits.quotas import DEFAULT_HALF_LIFE_SECONDS
-from dovetail.queue.moves.consent import MoveRules
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.reshaping.decision import ReshapeRules
 from dovetail_operator.devices.overuse_check import EndingRules

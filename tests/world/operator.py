@@ -15,11 +15,11 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import EventType
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.jobs.moves import MoveRules
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.queue import cycle as core_cycle
-from dovetail.queue.moves.consent import MoveRules
 from dovetail.queue.preemption.policy import Rules
 from dovetail_operator.controller.controller import Controller, build_controller
 from dovetail_operator.controller.informers import Informers

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from dovetail.queue.moves.consent import Mode, MoveRules
+from dovetail.jobs.moves import Mode, MoveRules
 from tests.world import rebuilt
 from tests.world.api import Values
 from tests.world.rules import Rules

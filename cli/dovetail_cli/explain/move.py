@@ -1,4 +1,4 @@
-"""`dovetail move plan` and `apply`: which running jobs to restart elsewhere so that a job starts, and their restart."""
+"""`dovetail move`: which running jobs to restart elsewhere so that a job starts."""
 
 from typing import Annotated
 

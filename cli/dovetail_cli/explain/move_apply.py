@@ -1,4 +1,4 @@
-"""`dovetail move apply JOB`: show the moves, ask, request them of the operator, and wait until the job runs."""
+"""`dovetail move apply JOB`: show the moves, ask, request them, and wait for the start."""
 
 import asyncio
 import contextlib
@@ -73,7 +73,10 @@ def apply(
 
 
 async def _carried_out(cluster: Cluster, *, job: GPUJob, plan: MovesAnswer, timeout_seconds: float) -> MovesApplied:
-    """Request the moves, and wait for the start of the job. A request without a start in time is withdrawn."""
+    """Request the moves, and wait for the start.
+
+    Without a start in time, the request is withdrawn.
+    """
     began, changed, latest = time.monotonic(), asyncio.Event(), [job]
     follow = _follow(latest, uid=job.metadata.uid, changed=changed)
     reflector = Reflector(
@@ -108,7 +111,7 @@ async def _carried_out(cluster: Cluster, *, job: GPUJob, plan: MovesAnswer, time
 
 
 def _follow(latest: list[GPUJob], *, uid: str, changed: asyncio.Event) -> Callable[[EventType, GPUJob], None]:
-    def follow(_event: EventType, job: GPUJob) -> None:
+    def follow(_event: EventType, /, job: GPUJob) -> None:
         if job.metadata.uid == uid:
             latest[0] = job
             changed.set()

@@ -1,6 +1,8 @@
-"""The rules of preemption as a configuration states them. Pure."""
+"""The rules of preemption and of moves as a configuration states them. Pure."""
 
+from dovetail.config.groups import MoveRules as MovesSaid
 from dovetail.config.groups import PreemptionRules
+from dovetail.jobs.moves import MoveRules
 from dovetail.queue.preemption.policy import Rules
 
 
@@ -14,4 +16,16 @@ def rules_of(said: PreemptionRules) -> Rules:
         left=said.per_hour,
         reclaim_grace_seconds=said.reclaim_grace,
         between_quotas=said.between_quotas == "Borrowers",
+    )
+
+
+def move_rules_of(said: MovesSaid) -> MoveRules:
+    """The rules of moves that a configuration states."""
+    return MoveRules(
+        mode=said.mode,
+        default=said.default,
+        by_namespace=said.namespaces,
+        after_seconds=said.after,
+        rest_seconds=said.rest,
+        per_hour=said.per_hour,
     )

@@ -31,7 +31,14 @@ from dovetail.queue.estimates.simulation import Start
 from dovetail.queue.growing.growth import build_growth
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.at_work import AtWork, at_work
-from dovetail.queue.inputs.candidates import Rules, candidate_of, chosen_way, eligible_nodes, timed
+from dovetail.queue.inputs.candidates import (
+    Rules,
+    candidate_of,
+    chosen_way,
+    eligible_nodes,
+    held_elsewhere,
+    timed,
+)
 from dovetail.queue.inputs.entries import entry_of
 from dovetail.queue.inputs.leaving_pods import leaving_pods, pods_of_batch_jobs
 from dovetail.queue.inputs.run_ends import RunTimes, leaving_soon

@@ -17,7 +17,7 @@ import msgspec
 
 from dovetail.api.gpujob import FINISHED, Move
 from dovetail.formats.durations import timestamp
-from dovetail.queue.moves.consent import under_way
+from dovetail.jobs.moves import under_way
 from dovetail_operator.job.actions import Stage
 from dovetail_operator.job.observation import Observed
 

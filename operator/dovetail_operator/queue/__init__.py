@@ -10,6 +10,7 @@ verdict_updates         which new verdicts replace the previous ones
 overtaken_plans         plans that newer facts contradict
 moving                  what is held at the destinations of moves, and what starts there
 move_planner            which moves begin, and which are given up
+move_search             plans of moves for waiting jobs
 preemption_candidates   which jobs may be preempted
 preemption_notices      which running jobs are to end, and for which job
 start_estimates         when waiting jobs start

@@ -16,6 +16,7 @@ from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.durations import timestamp
 from dovetail.jobs.batch_job import wants_admission
+from dovetail.jobs.moves import under_way
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
 from dovetail.queue.growing.autoscaler_answer import Answer
@@ -29,7 +30,6 @@ from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.scope import reach
 from dovetail.queue.model.candidates import Candidate, Leaving, claim_on_the_way
-from dovetail.queue.moves.consent import under_way
 from dovetail.queue.preemption.policy import Evictor, Order, rules_now
 from dovetail.queue.preemption.victims import Running, without_pause
 from dovetail.queue.reshaping.messages import clause_of

@@ -9,11 +9,10 @@ One plan at a time: each is proven for a queue without others.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -24,26 +23,19 @@ from dovetail.api.reasons import queue as says
 from dovetail.api.reasons.clause import Sentence
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_on_the_way
+from dovetail.jobs.moves import is_requested, under_way
 from dovetail.kube.retry_log import log_failure
-from dovetail.queue.inputs.moving import claims_to_move, movable_of
-from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.model.candidates import Candidate, order
-from dovetail.queue.moves import plan as plans
-from dovetail.queue.moves.consent import is_requested, under_way
-from dovetail.queue.moves.disruption_budgets import disruptions_allowed
-from dovetail.queue.moves.plan import Movable, MovePlan, NoPlan
-from dovetail.queue.moves.proof import MovableJobs, Queue, expected_starts, plan_moves
+from dovetail.queue.moves.plan import MovePlan, NoPlan
 from dovetail.queue.verdicts import Kept
 from dovetail_operator.job.plan import reserved_room
 from dovetail_operator.metrics import Counters
-from dovetail_operator.queue.cycle import Cycle, survey, with_those_on_the_way
+from dovetail_operator.queue.cycle import Cycle, survey
 from dovetail_operator.queue.cycle_caches import CycleCaches
 from dovetail_operator.queue.moving import move_of
 from dovetail_operator.queue.time_slices import SLICE_SECONDS, Pausable, TimeSlices
 from dovetail_operator.queue.wake_up import WakeUp
-from dovetail_operator.state.candidate_cache import Candidacies
 from dovetail_operator.state.state import State
-from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 
 # The share of time that plans may take, the shortest time between two rounds, and the most jobs of a round.
 _SHARE: Final = 0.1
@@ -130,7 +122,7 @@ class Moves:
         wanted = list(self._wanted(cycle))
         clauses: dict[str, Sentence] = {}
         pausable = Pausable[tuple[_Wanted, MovePlan | NoPlan]](slices)
-        found = plans_for(wanted, state=state, cycle=cycle, pause=pausable.pause)
+        found = self._plans(wanted, cycle=cycle, pause=pausable.pause)
         async with aclosing(pausable.over(found)) as made:
             async for each, plan in made:
                 begins = isinstance(plan, MovePlan) and each.applies and self._begin(plan)
@@ -143,7 +135,7 @@ class Moves:
         self._wake_up.soon()
 
     def _may_be_wanted(self) -> bool:
-        """Whether moves happen on need, or somebody requests them. Most clusters do without, and pay nothing."""
+        """Whether moves happen on need, or are requested. Most clusters do without, and pay nothing."""
         now = self._now()
         return self._state.moves.mode != "Off" or any(
             is_requested(job, now=now) for job in self._state.store.jobs.values()
@@ -161,6 +153,16 @@ class Moves:
             elif rules.mode != "Off" and _waits_since(job) + timedelta(seconds=rules.after_seconds) <= cycle.now:
                 others.append(_Wanted(candidate, applies=rules.mode == "Apply", requested=False))
         yield from [*asked, *others][:_MOST_JOBS]
+
+    def _plans(
+        self, wanted: Sequence["_Wanted"], *, cycle: Cycle, pause: Callable[[], None]
+    ) -> Iterator[tuple["_Wanted", MovePlan | NoPlan]]:
+        if not wanted:
+            return
+        from dovetail_operator.queue.move_search import plans_for  # noqa: PLC0415 - most operators never need it
+
+        found = plans_for([each.candidate for each in wanted], state=self._state, cycle=cycle, pause=pause)
+        yield from zip(wanted, found, strict=True)
 
     def _begin(self, plan: MovePlan) -> bool:
         """Decide on the moves of a plan. False if one of its jobs has changed while it was made."""
@@ -188,9 +190,9 @@ class Moves:
         return True
 
     def _runs(self, job: GPUJob) -> bool:
-        child = self._state.store.child_of(job)
-        pods = self._state.store.pods.pods_of(child)
-        return bool(claims_to_move(job, child=child, pods=pods, least_seconds=0.0, now=self._now()))
+        """Whether it still runs, and is not about to end for anything else."""
+        about_to_end = job.metadata.uid in self._state.decisions.notices or job.spec.suspend or job.spec.cancel
+        return is_on_the_way(job, child=self._state.store.child_of(job)) and not about_to_end
 
     def _count(self, plan: MovePlan | NoPlan, *, begins: bool) -> None:
         if isinstance(plan, MovePlan):
@@ -218,57 +220,3 @@ def _clause(plan: MovePlan | NoPlan) -> Sentence:
         return says.NO_MOVES(why=plan.reason)
     lost = f"{plan.lost_device_seconds / 3600:.2f}"
     return says.WOULD_MOVE(seconds=round(plan.in_seconds), count=len(plan.moves), lost=lost)
-
-
-def plans_for(
-    wanted: list[_Wanted], *, state: State, cycle: Cycle, pause: Callable[[], None]
-) -> Iterator[tuple[_Wanted, MovePlan | NoPlan]]:
-    """Try moves for each of the waiting jobs, on one view of the cluster."""
-    if not wanted:
-        return
-    budgets = list(state.store.budgets.values())
-    rules = plans.Rules(
-        grace_seconds=state.preemption.grace_seconds,
-        most_moves=min(plans.Rules().most_moves, state.moves.left(state.store.jobs.values(), now=cycle.now)),
-        disruptions_allowed=disruptions_allowed(budgets),
-    )
-    movable = list(_movable(state, cycle=cycle, rules=rules))
-    ledger, leaving = with_those_on_the_way(state, cycle=cycle)
-    quotas, view = state.store.quotas, state.store.view
-    counted, children = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage), children_of_jobs(state)
-    queue = Queue(
-        ledger=ledger,
-        sites=cycle.sites,
-        waiting=cycle.waiting,
-        leaving=leaving,
-        windows=windows_of(quotas, counted=counted, view=view, ledger=ledger, leaving=leaving, now=cycle.now),
-        gate=partial(quotas.gate, counted, children=children, capacity=quotas.capacity(view.ledger)),
-    )
-    able = MovableJobs(movable, ledger=ledger, rules=rules, pause=pause)
-    starts = expected_starts(queue, pause=pause)
-    for each in wanted:
-        yield each, plan_moves(each.candidate, queue=queue, movable=able, starts=starts, pause=pause)
-
-
-def _movable(state: State, *, cycle: Cycle, rules: plans.Rules) -> Iterator[Movable]:
-    """The running jobs that may move now."""
-    budgets, notices = list(state.store.budgets.values()), state.decisions.notices
-    for job in state.store.jobs_that_ran.values():
-        child = state.store.child_of(job)
-        if job.metadata.uid in notices or not state.moves.lets_move(job, now=cycle.now):
-            continue
-        pods = claims_to_move(
-            job,
-            child=child,
-            pods=state.store.pods.pods_of(child),
-            least_seconds=state.preemption.min_run_seconds,
-            now=cycle.now,
-        )
-        if not pods:
-            continue
-        candidate = Candidacies().candidate(job, state=state, sites=cycle.sites, workers=job.spec.workers)
-        if candidate is None:
-            continue
-        found = movable_of(job, candidate=candidate, pods=pods, budgets=budgets, now=cycle.now)
-        if rules.within_budgets([found]):
-            yield found

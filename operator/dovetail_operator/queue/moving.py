@@ -7,9 +7,9 @@ from dovetail.api.gpujob import GPUJob, Move, is_finished
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.jobs.batch_job import is_going, is_on_the_way, wants_admission
-from dovetail.queue.inputs.moving import held_elsewhere
+from dovetail.jobs.moves import under_way
+from dovetail.queue.inputs.candidates import held_elsewhere
 from dovetail.queue.model.candidates import Candidate
-from dovetail.queue.moves.consent import under_way
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.state.candidate_cache import Candidacies
 from dovetail_operator.state.state import State

@@ -178,7 +178,7 @@ class Decisions:
         self._moves.pop(uid, None)
 
     def move_clause(self, uid: str) -> Sentence:
-        """What moves would do for a waiting job; empty where nobody has looked."""
+        """What moves would do for a waiting job; empty where none were tried."""
         return self._move_clauses.get(uid, NOTHING)
 
     def set_move_clauses(self, clauses: Mapping[str, Sentence]) -> None:

@@ -28,6 +28,7 @@ from dovetail.gpu.request import RequestError
 from dovetail.jobs.batch_job import is_going, is_guests, is_managed, is_parent, true_condition, wants_admission
 from dovetail.jobs.cpu_fallback import cpu_after_seconds
 from dovetail.jobs.memory_use import Learning
+from dovetail.jobs.moves import MoveRules
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.jobs.start_times import resting, too_early
@@ -39,7 +40,6 @@ from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.candidates import chosen_way, sized
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.limits.quotas import Quotas
-from dovetail.queue.moves.consent import MoveRules
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.reshaping.decision import ReshapeRules
 from dovetail.queue.verdicts import Admitted

@@ -7,11 +7,11 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.engine.model.ranking import Ranking, Rankings
 from dovetail.engine.model.settings import Limits, Weights
 from dovetail.engine.model.topology import Level
+from dovetail.jobs.moves import MoveRules
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.allocation import Allocation, annotations_of
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.run_ends import RunTimes
-from dovetail.queue.moves.consent import MoveRules
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.reshaping.decision import ReshapeRules
 from dovetail_operator.job.drain import DrainRules

@@ -14,18 +14,18 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.builtin import Job
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, Move, PlannedNode
 from dovetail.api.meta import key_of
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask
 from dovetail.jobs.batch_job import deadline_seconds, expected_workers, is_guests
 from dovetail.jobs.cpu_fallback import cpu_after_seconds, cpu_in_seconds, on_cpu
+from dovetail.jobs.moves import under_way
 from dovetail.pods.demand import written_spec
 from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.inputs.run_ends import RunTimes, is_limited
 from dovetail.queue.limits.quotas import Quotas, spec_in_pools
 from dovetail.queue.model.candidates import Candidate
-from dovetail.queue.moves.consent import under_way
 from dovetail.queue.verdicts import Admitted, Verdict
 
 _WHERE: Final = ("nodeSelector", "tolerations")
@@ -88,6 +88,27 @@ def candidate_of(
         cpu_in_seconds=cpu_after_seconds(job, by_namespace=rules.cpu_fallback),
         first=under_way(job.status.move),
     )
+
+
+def held_elsewhere(candidate: Candidate, *, move: Move) -> Candidate | None:
+    """What is held for a job at the destination of its move, as an admitted job with a plan; None if nothing is.
+
+    `candidate` is the job with all its workers. The claims have a key of their own: the run that goes on has its own.
+    """
+    room = move.reserved
+    if room is None:
+        return None
+    nodes = _by_worker(room.nodes)
+    return replace(candidate, key=destination_key(candidate.key), nodes=nodes, workers=len(nodes), others=())
+
+
+def destination_key(uid: str) -> str:
+    """The key of what is held for a job at the destination of its move."""
+    return f"{uid}/move"
+
+
+def _by_worker(nodes: Sequence[PlannedNode]) -> tuple[str, ...]:
+    return tuple(each.name for each in nodes for _ in range(each.workers))
 
 
 def timed(made: Candidate, *, job: GPUJob, now: datetime) -> Candidate:

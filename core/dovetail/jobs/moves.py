@@ -57,6 +57,6 @@ def under_way(move: Move | None) -> bool:
 
 
 def is_requested(job: GPUJob, *, now: datetime) -> bool:
-    """Whether somebody requests moves for the job now."""
+    """Whether moves are requested for the job now."""
     at = job.spec.move_request_time
     return at is not None and now - REQUEST_TIME <= moment(at) <= now + REQUEST_TIME

@@ -1,12 +1,11 @@
-"""Running jobs that may restart elsewhere, and those that are about to. Pure."""
+"""Running jobs that may restart elsewhere, from their objects. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.disruption_budget import PodDisruptionBudget
-from dovetail.api.gpujob import GPUJob, Move, PlannedNode
+from dovetail.api.gpujob import GPUJob
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_external, is_guests, is_on_the_way, workers_without_node
 from dovetail.queue.model.candidates import Candidate
@@ -14,7 +13,7 @@ from dovetail.queue.moves.disruption_budgets import covered_pods
 from dovetail.queue.moves.plan import Movable
 
 
-def claims_to_move(
+def pods_to_move(
     job: GPUJob, *, child: Job | None, pods: Sequence[Pod], least_seconds: float, now: datetime
 ) -> tuple[Pod, ...]:
     """The pods of a running job whose restart elsewhere its owner and its state allow; empty for any other job.
@@ -38,7 +37,7 @@ def claims_to_move(
 def movable_of(
     job: GPUJob, *, candidate: Candidate, pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget], now: datetime
 ) -> Movable:
-    """A running job as one that may move. `pods` are those that `claims_to_move` returns."""
+    """A running job as one that may move. `pods` are those that `pods_to_move` returns."""
     saved, start = job.spec.checkpoint_interval_seconds, job.status.start_time
     assert start is not None, "it runs"
     return Movable(
@@ -48,24 +47,3 @@ def movable_of(
         saved_every_seconds=float("inf") if saved is None else float(saved),
         covered_pods=covered_pods(pods, budgets=budgets),
     )
-
-
-def held_elsewhere(candidate: Candidate, *, move: Move) -> Candidate | None:
-    """What is held for a job at the destination of its move, as an admitted job with a plan; None if nothing is.
-
-    `candidate` is the job with all its workers. The claims have a key of their own: the run that goes on has its own.
-    """
-    room = move.reserved
-    if room is None:
-        return None
-    nodes = _by_worker(room.nodes)
-    return replace(candidate, key=destination_key(candidate.key), nodes=nodes, workers=len(nodes), others=())
-
-
-def destination_key(uid: str) -> str:
-    """The key of what is held for a job at the destination of its move."""
-    return f"{uid}/move"
-
-
-def _by_worker(nodes: Sequence[PlannedNode]) -> tuple[str, ...]:
-    return tuple(each.name for each in nodes for _ in range(each.workers))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.queue.moves.consent import MoveRules, is_requested, under_way
+from dovetail.jobs.moves import MoveRules, is_requested, under_way
 from tests.operator_.builders import NOW, at, make_job
 
 RULES = MoveRules(by_namespace={"team": "Restart"}, rest_seconds=600)
