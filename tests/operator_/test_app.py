@@ -17,6 +17,7 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.config.settings import Settings, live_keys
 from dovetail.engine.model.settings import Limits
 from dovetail.jobs.idle import IdleRules
+from dovetail.jobs.moves import MoveRules
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.kube.client import Client
 from dovetail.queue.inputs.run_ends import RunTimes
@@ -92,6 +93,17 @@ KEYS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
         },
     ),
     "drain": ({"action": "Restart", "grace": 7}, {"drain": DrainRules(restarts=True, grace_seconds=7)}),
+    "moves": (
+        {
+            "mode": "Apply", "default": "Restart", "namespaces": {"a": "Never"}, "after": 64, "rest": 65, "per_hour": 66
+        },
+        {
+            "moves": MoveRules(
+                mode="Apply", default="Restart", by_namespace={"a": "Never"}, after_seconds=64, rest_seconds=65,
+                per_hour=66,
+            )
+        },
+    ),
     "mig_reshape": (
         {"enabled": True, "node_labels": {"a": "b"}, "after": 61, "idle_for": 62, "cooldown": 63},
         {
@@ -182,6 +194,7 @@ LIVE: Mapping[str, Callable[[State], Any]] = {
     "namespace_cpu_fallback": lambda state: state.cpu_fallback,
     "preemption": lambda state: state.preemption,
     "drain": lambda state: state.drain,
+    "moves": lambda state: state.moves,
     "mig_reshape": lambda state: state.reshape,
     "growing": lambda state: state.growing.rules,
 }
@@ -220,7 +233,7 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
         name: name
         for name in (
             "rankings", "run_times", "preemption", "endings", "job_limits", "leaves_bad_cards", "fragmentation",
-            "cpu_fallback", "growing", "drain", "reshape", "levels",
+            "cpu_fallback", "growing", "drain", "moves", "reshape", "levels",
         )
     },
     "Learning": {"default": "memory_strategy", "look_seconds": "look_seconds"},
