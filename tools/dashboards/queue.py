@@ -46,7 +46,7 @@ def _with_waiting(board: Dashboard) -> Dashboard:
                 says="Jobs that the queue has admitted within an hour.",
                 query="sum(increase(dovetail_admissions_total[1h]))",
                 unit="short",
-                width=6,
+                width=4,
             )
         )
         .with_panel(
@@ -56,7 +56,7 @@ def _with_waiting(board: Dashboard) -> Dashboard:
                 query="sum(increase(dovetail_preemptions_total[1h]))",
                 unit="short",
                 limits=[Limit(15, "orange")],
-                width=6,
+                width=4,
             )
         )
         .with_panel(
@@ -65,7 +65,7 @@ def _with_waiting(board: Dashboard) -> Dashboard:
                 says="Plans of moves that start a waiting job, within an hour: reported or carried out.",
                 query="sum(increase(dovetail_move_plans_total[1h])) or vector(0)",
                 unit="short",
-                width=6,
+                width=4,
             )
         )
         .with_panel(

@@ -157,7 +157,7 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
         ),
     ] = None
     move_request_time: Annotated[
-        Timestamp | None,
+        Annotated[Timestamp, Meta(pattern=TIME)] | None,
         Meta(
             description="When it was last requested that jobs which may move restart elsewhere so that this one starts "
             "(RFC 3339); `dovetail move apply` writes it. A request counts for 10 minutes."
