@@ -14,9 +14,8 @@ from cryptography import x509
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.process.certificate import Certificate
-from dovetail_extender.clients import problem_of
 from dovetail_extender.metrics import Metrics, Reading
-from dovetail_extender.verb_server import VerbServer
+from dovetail_extender.verb_server import VerbServer, problem_of
 from tests.authority import Authority, Pair
 
 SERVER = "dovetail-extender.dovetail-system.svc"

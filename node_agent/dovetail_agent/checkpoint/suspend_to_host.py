@@ -4,23 +4,70 @@ A tenant that fits on the device with the others is frozen in place. Where the t
 the agent suspends one in this order: lock it, move its memory to the host, freeze it. To resume it: thaw it, move its
 memory back once the device has room, unlock it.
 
-`state_machine` chooses each step from the state that the driver reports after the last one. Every interrupted sequence
-therefore reaches one of three ends: out and frozen, back and running, or lost, which is final and reported.
+Each step follows from the process's state, as the driver and the freezer report it after the last one, and from its
+goal. So it continues correctly from any interrupted sequence, whichever agent started it, and reaches one of three
+ends: out and frozen, back and running, or lost, which is final and reported. The driver's calls hang on a frozen
+process, so a frozen process is thawed before any of them.
 """
 
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from enum import Enum
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.logs import get_logger
 from dovetail_agent.checkpoint.admission import Candidate, refusal_of, room_for
 from dovetail_agent.checkpoint.calls import Calls, CheckpointFailed, ProcessState
 from dovetail_agent.checkpoint.state_files import CheckpointMarks, Mark
-from dovetail_agent.checkpoint.state_machine import Goal, Step, next_step
 from dovetail_agent.turns.suspender import Refusal, Suspender
+
+Goal = Literal["Out", "Back"]
+
+
+class Step(Enum):
+    """The next action, or why there is none."""
+
+    LOCK = "lock"
+    CHECKPOINT = "checkpoint"
+    FREEZE = "freeze"
+    THAW = "thaw"
+    RESTORE = "restore"
+    UNLOCK = "unlock"
+    DONE = "done"
+    NO_ROOM = "no room"
+    UNREADABLE = "unreadable"
+    LOST = "lost"
+
+
+def next_step(goal: Goal, *, state: ProcessState, frozen: bool, room: bool) -> Step:
+    """Return the next step towards `goal`.
+
+    `room` says whether the devices have room for all memory that the process brings back.
+    """
+    if state is ProcessState.FAILED:
+        return Step.LOST
+    return _out(state, frozen=frozen) if goal == "Out" else _back(state, frozen=frozen, room=room)
+
+
+def _out(state: ProcessState, *, frozen: bool) -> Step:
+    if state is ProcessState.CHECKPOINTED:
+        return Step.DONE if frozen else Step.FREEZE
+    if frozen:
+        return Step.THAW
+    return Step.LOCK if state is ProcessState.RUNNING else Step.CHECKPOINT
+
+
+def _back(state: ProcessState, *, frozen: bool, room: bool) -> Step:
+    if state is ProcessState.CHECKPOINTED and not room:
+        return Step.NO_ROOM
+    if frozen:
+        return Step.THAW
+    steps = {ProcessState.CHECKPOINTED: Step.RESTORE, ProcessState.LOCKED: Step.UNLOCK}
+    return steps.get(state, Step.DONE)
+
 
 log = get_logger(__name__)
 

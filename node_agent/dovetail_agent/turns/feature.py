@@ -1,4 +1,4 @@
-"""Runs turns: looks find the tenants, the clock decides, a suspender freezes and thaws.
+"""Runs turns: looks find the tenants that want them, the clock decides, a suspender freezes and thaws.
 
 No tenant is frozen unless three conditions hold: a cgroup of our own was frozen and thawed, a watchdog is present to
 thaw if the agent ends, and the agent's own heartbeat is written. `GPUNode.status.enforcement.turns` reports exactly
@@ -9,7 +9,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
@@ -19,15 +19,61 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.logs import get_logger
+from dovetail_agent.devices.model import DeviceSample
 from dovetail_agent.feature.enforcement import with_enforcement
 from dovetail_agent.feature.protocol import Feature, Seen, Wake
 from dovetail_agent.turns.cgroup_freezer import Freezing, NoFreezer, probe
-from dovetail_agent.turns.contenders import at_rest, contenders
 from dovetail_agent.turns.freezer import Freezer
 from dovetail_agent.turns.schedule import Contender, Turns, step
 from dovetail_agent.turns.state_files import Marks
 from dovetail_agent.turns.suspender import Refusal, Suspender
 from dovetail_agent.turns.watchdog import AGENT, WATCHDOG
+
+
+def contenders(
+    seen: Seen, *, away: Collection[str] = (), resting: Collection[str] = ()
+) -> Iterator[tuple[Contender, NodeTenant]]:
+    """Yield the TimeShared tenants that run and have work on their devices.
+
+    A pod that starts or terminates is left alone: it could not do either while frozen. A tenant without a process on
+    its devices rests: it runs, and nothing waits for it. Where processes cannot be matched to pods, every tenant counts
+    as having work. A tenant in `away` has its memory on the host, is on no device and wants one. A tenant in `resting`
+    has processes that compute nothing.
+    """
+    samples = _samples(seen)
+    for tenant in seen.tenants:
+        devices = frozenset(device.uuid for device in tenant.devices)
+        if tenant.mode == "TimeShared" and devices and tenant.running and not tenant.leaving:
+            if tenant.uid in resting:
+                continue
+            known = devices <= samples.keys() and tenant.uid not in away
+            if known and all(_rests(tenant, on=samples[uuid]) for uuid in devices):
+                continue
+            yield Contender(uid=tenant.uid, devices=devices, weight=max(1, tenant.priority)), tenant
+
+
+def at_rest(seen: Seen, *, judged: Collection[str]) -> frozenset[str]:
+    """Return the UIDs in `judged` whose processes were measured to compute nothing.
+
+    Pass only tenants that were able to compute.
+    """
+    busy: dict[str, set[bool | None]] = {}
+    for sample in _samples(seen).values():
+        for process in sample.processes or ():
+            is_busy = None if process.utilization is None else process.utilization > 0
+            busy.setdefault(process.pod_uid, set()).add(is_busy)
+    return frozenset(uid for uid in judged if busy.get(uid) == {False})
+
+
+def _samples(seen: Seen) -> dict[str, DeviceSample]:
+    if seen.inventory is None or seen.sample is None:
+        return {}
+    return {info.uuid: sample for info, sample in zip(seen.inventory.devices, seen.sample.devices, strict=True)}
+
+
+def _rests(tenant: NodeTenant, *, on: DeviceSample) -> bool:
+    return on.used_by_tenant_mib is not None and not on.used_by_tenant_mib.get(tenant.uid)
+
 
 log = get_logger(__name__)
 

@@ -11,14 +11,13 @@ from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import find_condition
 from dovetail_agent.checkpoint.feature import CheckpointFeature
-from dovetail_agent.checkpoint.node_state import SeenWorld
-from dovetail_agent.checkpoint.pod_memory import pod_free_mib
+from dovetail_agent.checkpoint.node_state import SeenWorld, pod_free_mib
 from dovetail_agent.checkpoint.state_files import CheckpointMarks
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.mps.devices import MpsDevice
 from dovetail_agent.mps.probe import Verdict
-from dovetail_agent.turns.contenders import contenders
+from dovetail_agent.turns.feature import contenders
 from dovetail_agent.turns.suspender import Refusal
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.mps_machine import FakeCards

@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.checkpoint.calls import LibraryCalls, ProcessState
-from dovetail_agent.checkpoint.state_machine import Goal, Step, next_step
+from dovetail_agent.checkpoint.suspend_to_host import Goal, Step, next_step
 from dovetail_agent.devices.cuda import ILLEGAL_STATE, NOT_READY, CudaError, Driver, LibraryMissing
 from dovetail_agent.turns.suspender import Refusal
 from tests.agent.cuda_stub import CudaStub

@@ -12,8 +12,8 @@ from dovetail.api.builtin import Node, NodeInfo
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import ObjectMeta, find_condition
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail_agent.devices.discovery import NoLibraryProvider
 from dovetail_agent.devices.model import Provider
-from dovetail_agent.devices.no_library import NoLibraryProvider
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_agent.feature.runner import FeatureRunner
 from dovetail_agent.report.collect import Collector

@@ -15,8 +15,7 @@ from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import ObjectMeta, find_condition
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
 from dovetail_agent.feature.protocol import Seen
-from dovetail_agent.guards.strangers import sentence, strangers_on
-from dovetail_agent.guards.strangers_feature import GRACE, StrangersFeature
+from dovetail_agent.guards.strangers_feature import GRACE, StrangersFeature, sentence, strangers_on
 from dovetail_agent.report.node_status import readable
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.devices.test_assignments import asking

@@ -13,8 +13,7 @@ from dovetail.api.meta import ObjectMeta, find_condition
 from dovetail.config.keys.devices import StrangerPolicy
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
 from dovetail_agent.feature.protocol import Seen
-from dovetail_agent.guards.strangers import MOST
-from dovetail_agent.guards.strangers_feature import GRACE, StrangersFeature
+from dovetail_agent.guards.strangers_feature import GRACE, MOST, StrangersFeature
 from dovetail_agent.report.node_status import readable
 from tests.agent.builders import NOON, allocated, make_node
 from tests.agent.guards.test_strangers import OTHER, OWNER

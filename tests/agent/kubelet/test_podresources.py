@@ -16,8 +16,7 @@ from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail_agent.devices.assignments import HeldDevice, Holder
 from dovetail_agent.devices.simulated.provider import SimulatedProvider, device_uuid
 from dovetail_agent.feature.protocol import Seen
-from dovetail_agent.kubelet.feature import KubeletDevices
-from dovetail_agent.kubelet.podresources import PodResourcesError, holders
+from dovetail_agent.kubelet.feature import KubeletDevices, PodResourcesError, holders
 from tests.agent.builders import NOON, make_node
 from tests.agent.devices.test_assignments import asking
 from tests.agent.fake_kubelet import Kubelet

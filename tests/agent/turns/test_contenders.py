@@ -10,7 +10,7 @@ from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.devices.model import DeviceSample, Process, Sample
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_agent.feature.protocol import Seen
-from dovetail_agent.turns.contenders import at_rest, contenders
+from dovetail_agent.turns.feature import at_rest, contenders
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 
 NODE = make_node(devices={"model": "V100", "count": 2, "memoryMiB": 32768})

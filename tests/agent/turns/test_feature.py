@@ -16,8 +16,7 @@ from dovetail_agent.devices.model import DeviceSample, Inventory, Process, Sampl
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.turns.cgroup_freezer import FreezerV1, Freezing, freezer_at
-from dovetail_agent.turns.contenders import at_rest, contenders
-from dovetail_agent.turns.feature import TurnsFeature
+from dovetail_agent.turns.feature import TurnsFeature, at_rest, contenders
 from dovetail_agent.turns.freezer import Freezer
 from dovetail_agent.turns.state_files import Marks
 from dovetail_agent.turns.suspender import Refusal, Suspender

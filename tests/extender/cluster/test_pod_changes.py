@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail_extender.cluster.pod_changes import is_noise
+from dovetail_extender.cluster.informers import is_noise
 from tests.extender.builders import make_share
 from tests.extender.desk import Desk
 

@@ -3,6 +3,8 @@
 Two parts add up. The first is the fragmentation term of the queue's plans: what later requests lose on the nodes that
 the gang would take. The second is what later gangs lose: a domain with 16 seats that gives 4 away has no more room for
 a gang of 16. How large later gangs are is not known, so sizes that are powers of two count alike.
+
+A module of its own: a model of cost, which changes while the search for domains stays.
 """
 
 from collections.abc import Sequence

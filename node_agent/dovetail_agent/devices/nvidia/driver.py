@@ -1,9 +1,10 @@
-"""The driver of NVIDIA's devices through NVML."""
+"""The driver of NVIDIA's devices through NVML, and which processes compute by its recent samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any, Final
 
 import pynvml
 
@@ -11,15 +12,55 @@ from dovetail.api.gpunode import LOST, Enforcement
 from dovetail.logs import get_logger
 from dovetail_agent.devices.driver import CallRefused, CardLost
 from dovetail_agent.devices.health import verdict
+from dovetail_agent.devices.library_calls import Caller
 from dovetail_agent.devices.model import DeviceSample, Inventory, Process, SplitCard
 from dovetail_agent.devices.nvidia.errors import nvml_caller
 from dovetail_agent.devices.nvidia.events import Events
 from dovetail_agent.devices.nvidia.inventory import Found, Part, find
 from dovetail_agent.devices.nvidia.partitioning import profiles_of, repartition
-from dovetail_agent.devices.nvidia.process_utilization import Busyness
 from dovetail_agent.devices.nvidia.sample import load_of, processes_of, signs_of
 from dovetail_agent.devices.pci import SYS
 from dovetail_agent.devices.process_memory import owned, used_by_pod
+
+# A device without compute work has no samples: that is an answer, not an absence.
+_NO_SAMPLES: Final = frozenset({pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND})
+
+
+class Busyness:
+    """Remembers which samples it has seen, by device."""
+
+    def __init__(self, ask: Caller) -> None:
+        self._ask = ask
+        self._seen: dict[str, int] = {}
+
+    def read(self, part: Part) -> dict[int, float] | None:
+        """Return each computing process's highest utilization (0 to 1) since the last call, by PID.
+
+        None if the driver does not report it. Raises `CardLost` and `LibraryGone`.
+        """
+        if part.info.mig_profile:
+            return None
+        since = self._seen.get(part.card_uuid, 0)
+        samples = self._ask(process_samples, args=(part.card, since))
+        if samples is None:
+            return None
+        self._seen[part.card_uuid] = max([since, *(sample.timeStamp for sample in samples)])
+        busy: dict[int, float] = {}
+        for sample in samples:
+            busy[sample.pid] = max(busy.get(sample.pid, 0.0), min(1.0, sample.smUtil / 100))
+        return busy
+
+
+def process_samples(card: Any, since: int) -> list[Any]:
+    """Call the binding, which raises an error where there is no sample."""
+    try:
+        samples: list[Any] = pynvml.nvmlDeviceGetProcessUtilization(card, since)
+    except pynvml.NVMLError as error:
+        if error.value in _NO_SAMPLES:
+            return []
+        raise
+    return samples
+
 
 log = get_logger(__name__)
 
