@@ -43,7 +43,7 @@ class _Bare(SchedulingCycle):
         self._refused, self._refused_before = {}, {}
         self._fit_cache = FitCache(self._ledger)
         if (reclaim := self._reclaim) is not None:
-            reclaim._settled_at, reclaim._willing_at, reclaim._by_quota = -1, (-1, -1), None
+            reclaim._settled_at, reclaim._potential_victims_at, reclaim._by_quota = -1, (-1, -1), None
             reclaim._loans._owners.clear()
         return super()._room_for(job)
 

@@ -39,23 +39,23 @@ class Choice:
     - `proofs`: tests whether the job has room without some victims
     - `loans`: the use of the tree in this cycle; unchanged when a method returns
     - `owner`: index of the quota whose guarantee covers the job
-    - `willing`: the jobs that may end
+    - `potential_victims`: the jobs that may end
     """
 
     proofs: Proofs
     loans: Loans
     owner: int
-    willing: Sequence[Running]
+    potential_victims: Sequence[Running]
 
     def cheapest(self) -> Proof | None:
         """The proof that loses the least work; None where no victims suffice."""
-        ordered = sorted(self.willing, key=self._rank)
+        ordered = sorted(self.potential_victims, key=self._rank)
         found = self._exactly(ordered, proofs=_PROOFS)
         return self.roughly() if found is None else found
 
     def roughly(self) -> Proof | None:
         """A proof for too many sets to try each: victims that are added one by one, without the unnecessary ones."""
-        ordered = sorted(self.willing, key=self._rank)
+        ordered = sorted(self.potential_victims, key=self._rank)
         # A limit may need the end of jobs on other nodes than those that make room.
         by_node = self.proofs.job.workers == 1 and self.proofs.allows is None
         several = self._on_one_node(ordered) if by_node else self._by_adding(ordered)
@@ -156,7 +156,7 @@ class Choice:
             return sum(self._milli(each) for each in ended) >= self._missing_milli([node])
 
     def _by_node(self, ordered: Sequence[Running]) -> dict[str, list[Running]]:
-        """The willing jobs on each node that the waiting job may use."""
+        """The potential victims on each node that the waiting job may use."""
         there: dict[str, list[Running]] = {}
         for each in ordered:
             for node in {claim.node for key in each.claims if (claim := self.proofs.ledger.claim(key)) is not None}:

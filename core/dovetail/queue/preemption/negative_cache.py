@@ -58,17 +58,17 @@ class SearchTurns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The inputs of a victim search: whether some of the `willing` jobs free room for a `shape`.
+    """The inputs of a victim search: whether some of the `potential_victims` free room for a `shape`.
 
     - `shape`: the shape of the waiting job
-    - `willing`: the possible victims in order, each by its key and the keys of its claims
+    - `potential_victims`: the jobs that may end, in order, each by its key and the keys of its claims
     - `nodes`: names of the nodes that the waiting job may use; None for all
     - `content`: the content of the ledger
     - `guarantees`: what the quotas above the possible victims are guaranteed and use; empty where that is no matter
     """
 
     shape: object
-    willing: tuple[tuple[str, tuple[str, ...]], ...]
+    potential_victims: tuple[tuple[str, tuple[str, ...]], ...]
     nodes: tuple[str, ...] | None
     content: Content
     guarantees: tuple[object, ...] = ()

@@ -238,25 +238,25 @@ class Evictor:
         if any(each.left for each in self.current_victims(proofs.job)):
             # The victims have left, and something else took the room: do not preempt more jobs for that.
             return None
-        willing = self._willing(proofs.job)
-        most = min(self.rules.left, len(willing))
+        potential_victims = self._potential_victims(proofs.job)
+        most = min(self.rules.left, len(potential_victims))
         if not most:
             return None
         job, loans = proofs.job.key, self.loans if self._crosses_quotas else None
-        guarantees = () if loans is None else together.guarantees_of(willing, loans=loans, job=job)
-        question = proofs.question(willing, guarantees=guarantees)
+        guarantees = () if loans is None else together.guarantees_of(potential_victims, loans=loans, job=job)
+        question = proofs.question(potential_victims, guarantees=guarantees)
         if self.negative_cache.knows(job, asks=lambda: question, most=most):
             return None
-        if replace(proofs, residual=None).without(willing) is None:
+        if replace(proofs, residual=None).without(potential_victims) is None:
             # Then no subset of them suffices either, with or without reservations.
-            self.negative_cache.record(job, asked=question, most=len(willing))
+            self.negative_cache.record(job, asked=question, most=len(potential_victims))
             return None
-        found = proofs.among(willing, most=most)
+        found = proofs.among(potential_victims, most=most)
         if found is None and proofs.residual is None:
             self.negative_cache.record(job, asked=question, most=most)
         return found
 
-    def _willing(self, job: Candidate) -> list[Running]:
+    def _potential_victims(self, job: Candidate) -> list[Running]:
         """The jobs that may be preempted for `job`, the first to go first."""
         rules = self.rules
         if not rules.gap or not job.may_preempt:

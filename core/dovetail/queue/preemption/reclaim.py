@@ -58,8 +58,8 @@ class Reclaim:
         self._nobody: dict[tuple[int | None, int], Sentence] = {}
         self._by_quota: dict[int | None, list[Running]] | None = None
         # The jobs that may end for each owner, while neither the loans nor the decisions change.
-        self._willing_for: dict[int, list[Running]] = {}
-        self._willing_at = (-1, -1)
+        self._potential_victims_of: dict[int, list[Running]] = {}
+        self._potential_victims_at = (-1, -1)
         for each in evictor.running:
             if each.left:
                 # Its pods end, so its quota no longer uses what they hold.
@@ -220,7 +220,7 @@ class Reclaim:
     def _still(self, proofs: Proofs, *, kept: Sequence[Running], owner: int) -> Proof | None:
         """The proof with the jobs that already end for this one, without those that are no longer necessary."""
         proof = proofs.without(kept) if kept else None
-        return None if proof is None else self._choice(proofs, owner=owner, willing=kept).reprieved(proof)
+        return None if proof is None else self._choice(proofs, owner=owner, potential_victims=kept).reprieved(proof)
 
     def _new(self, proofs: Proofs, *, kept: Sequence[Running], owner: int, key: _Key) -> Proof | None:
         """A proof with further jobs of borrowers, in addition to those that already end for this one.
@@ -229,12 +229,14 @@ class Reclaim:
         """
         if key in self._refused:
             return None
-        willing, found = self._willing(proofs.job, owner=owner), None
-        if willing:
+        potential_victims, found = self._potential_victims(proofs.job, owner=owner), None
+        if potential_victims:
             with proofs.ledger.without(key for each in kept for key in each.claims):
-                found = self._search(_in_addition(proofs, to=kept), key=key, owner=owner, willing=willing)
+                found = self._search(
+                    _in_addition(proofs, to=kept), key=key, owner=owner, potential_victims=potential_victims
+                )
         else:
-            clause = self._refused[key] = self._why_nothing(proofs.job, owner=owner, willing=())
+            clause = self._refused[key] = self._why_nothing(proofs.job, owner=owner, potential_victims=())
             charge = self._charge_of(proofs.job.key)
             if charge is not None and self._settled_at == self._loans.changes:
                 self._nobody[charge.quota, owner] = clause
@@ -243,40 +245,42 @@ class Reclaim:
         if not kept:
             return found
         both = replace(found, victims=(*kept, *found.victims))
-        return self._choice(proofs, owner=owner, willing=both.victims).reprieved(both)
+        return self._choice(proofs, owner=owner, potential_victims=both.victims).reprieved(both)
 
-    def _choice(self, proofs: Proofs, *, owner: int, willing: Sequence[Running]) -> Choice:
-        return Choice(proofs=proofs, loans=self._loans, owner=owner, willing=willing)
+    def _choice(self, proofs: Proofs, *, owner: int, potential_victims: Sequence[Running]) -> Choice:
+        return Choice(proofs=proofs, loans=self._loans, owner=owner, potential_victims=potential_victims)
 
-    def _search(self, proofs: Proofs, *, key: _Key, owner: int, willing: Sequence[Running]) -> Proof | None:
+    def _search(self, proofs: Proofs, *, key: _Key, owner: int, potential_victims: Sequence[Running]) -> Proof | None:
         """The cheapest proof; None where there is none, or where the job has its turn in another cycle."""
         job, negative = proofs.job, self._evictor.negative_cache
         lasting = proofs.residual is None and proofs.allows is None
 
         def question() -> Question:
-            guarantees = guarantees_of(willing, loans=self._loans, job=job.key)
-            return proofs.question(willing, guarantees=(owner, *guarantees))
+            guarantees = guarantees_of(potential_victims, loans=self._loans, job=job.key)
+            return proofs.question(potential_victims, guarantees=(owner, *guarantees))
 
-        known = lasting and negative.knows(job.key, asks=question, most=len(willing))
+        known = lasting and negative.knows(job.key, asks=question, most=len(potential_victims))
         searches = self._searches if proofs.allows is None else self._searches_at_limits
         if not known and not searches.take(job.key):
             # The message stays what the last search found.
             has_failed = searches.turns.has_failed(job.key)
-            self._refused[key] = self._why_nothing(job, owner=owner, willing=willing) if has_failed else NOTHING
+            self._refused[key] = (
+                self._why_nothing(job, owner=owner, potential_victims=potential_victims) if has_failed else NOTHING
+            )
             self._note_kept(key, by=searches.turns.kept_back(job.key))
             return None
         found = None
         if not known:
-            if proofs.without(willing) is not None:
-                found = self._choice(proofs, owner=owner, willing=willing).cheapest()
+            if proofs.without(potential_victims) is not None:
+                found = self._choice(proofs, owner=owner, potential_victims=potential_victims).cheapest()
             if found is not None:
                 return found
-            kept = proofs.kept_back(willing)
+            kept = proofs.kept_back(potential_victims)
             self._note_kept(key, by=kept)
             searches.turns.failed(job.key, kept=kept)
             if lasting:
-                negative.record(job.key, asked=question(), most=len(willing))
-        self._refused[key] = self._why_nothing(job, owner=owner, willing=willing)
+                negative.record(job.key, asked=question(), most=len(potential_victims))
+        self._refused[key] = self._why_nothing(job, owner=owner, potential_victims=potential_victims)
         return None
 
     def _note_kept(self, key: _Key, *, by: Reservation | None) -> None:
@@ -288,21 +292,21 @@ class Reclaim:
         for each in (self._searches, self._searches_at_limits):
             each.turns.end_cycle(missed=each.missed, skipped=each.skipped)
 
-    def _willing(self, job: Candidate, *, owner: int) -> list[Running]:
+    def _potential_victims(self, job: Candidate, *, owner: int) -> list[Running]:
         """The jobs of borrowers that may end for this job, each by itself: the same for all jobs of an owner."""
         at = self._loans.changes, len(self._evictor.orders)
-        if self._willing_at != at:
-            self._willing_at = at
-            self._willing_for.clear()
-        if owner not in self._willing_for:
-            self._willing_for[owner] = [
+        if self._potential_victims_at != at:
+            self._potential_victims_at = at
+            self._potential_victims_of.clear()
+        if owner not in self._potential_victims_of:
+            self._potential_victims_of[owner] = [
                 each
                 for quota, several in self._candidates().items()
                 if self._loans.borrows(quota)
                 for each in several
                 if each.key not in self._evictor.orders and self._may_end(each, job=job, owner=owner)
             ]
-        return self._willing_for[owner]
+        return self._potential_victims_of[owner]
 
     def _candidates(self) -> dict[int | None, list[Running]]:
         """The running jobs that may be preempted at all, by their quota."""
@@ -317,11 +321,11 @@ class Reclaim:
     def _may_end(self, each: Running, *, job: Candidate, owner: int) -> bool:
         return each.preemptible and self._loans.gives_back(each.key, to=job.key, owner=owner)
 
-    def _why_nothing(self, job: Candidate, *, owner: int, willing: Sequence[Running]) -> Sentence:
+    def _why_nothing(self, job: Candidate, *, owner: int, potential_victims: Sequence[Running]) -> Sentence:
         quota, guaranteed = self._guarantee(owner)
         found = says.GUARANTEED(quota=quota, guaranteed=guaranteed) + says.NOTHING_BACK()
-        if willing:
-            lent = amount_text(sum(self._milli(each) for each in willing), of=GPUS)
+        if potential_victims:
+            lent = amount_text(sum(self._milli(each) for each in potential_victims), of=GPUS)
             asked = amount_text(round(job.gpus * WHOLE_MILLI), of=GPUS)
             return found + says.TOO_LITTLE_LENT(lent=lent, asked=asked)
         firm = sum(self._milli(each) for each in self._evictor.running if not each.preemptible and not each.left)

@@ -104,7 +104,7 @@ class Proofs:
     together: Callable[[Sequence[Running]], Sequence[Running]] | None = None
     pause: Callable[[], None] = without_pause
 
-    def question(self, willing: Sequence[Running], *, guarantees: tuple[object, ...] = ()) -> Question:
+    def question(self, potential_victims: Sequence[Running], *, guarantees: tuple[object, ...] = ()) -> Question:
         """The inputs that decide whether preemption of some of these jobs makes room.
 
         `guarantees` says which of them may end together; empty where all may.
@@ -112,23 +112,23 @@ class Proofs:
         nodes = self.sites.get(self.job.site)
         return Question(
             shape=self.job.shape,
-            willing=tuple((each.key, each.claims) for each in willing),
+            potential_victims=tuple((each.key, each.claims) for each in potential_victims),
             nodes=None if nodes is None else tuple(nodes),
             content=self.ledger.content(),
             guarantees=guarantees,
         )
 
-    def among(self, willing: Sequence[Running], *, most: int) -> Proof | None:
-        """The proof with the fewest of the willing jobs, and at most `most` of them."""
-        if self.residual is not None and self.without(willing) is None:
+    def among(self, potential_victims: Sequence[Running], *, most: int) -> Proof | None:
+        """The proof with the fewest of the potential_victims jobs, and at most `most` of them."""
+        if self.residual is not None and self.without(potential_victims) is None:
             return None
-        for victims in _sets(willing, most=most):
+        for victims in _sets(potential_victims, most=most):
             if len(self._together(victims)) < len(victims):
                 continue
             proof = self.without(victims)
             if proof is not None:
                 return proof
-        found = self.fewest(willing)
+        found = self.fewest(potential_victims)
         return found if found is not None and len(found.victims) <= most else None
 
     def _together(self, victims: Sequence[Running]) -> Sequence[Running]:
@@ -148,15 +148,15 @@ class Proofs:
             found = find_room(self.job, ledger=left, fit_cache=FitCache(left), sites=sites)
         return None if isinstance(found, NoRoom) else Proof(victims=tuple(victims), room=found)
 
-    def kept_back(self, willing: Sequence[Running]) -> Reservation | None:
+    def kept_back(self, potential_victims: Sequence[Running]) -> Reservation | None:
         """The first reservation that takes the room that the job gets from these jobs; None where it gets none."""
-        if self.residual is None or replace(self, residual=None).without(willing) is None:
+        if self.residual is None or replace(self, residual=None).without(potential_victims) is None:
             return None
-        with self.ledger.without(key for each in willing for key in each.claims):
+        with self.ledger.without(key for each in potential_victims for key in each.claims):
             kept = self.residual.kept(self.ledger)
         for count, each in enumerate(kept, start=1):
             first = Residual(kept=_always(kept[:count]), leaving=self.residual.leaving)
-            if replace(self, residual=first).without(willing) is None:
+            if replace(self, residual=first).without(potential_victims) is None:
                 return each
         return None
 
@@ -169,7 +169,7 @@ class Proofs:
             proof = self.without(others, nodes=nodes) or proof
         return proof
 
-    def fewest(self, willing: Sequence[Running]) -> Proof | None:
+    def fewest(self, potential_victims: Sequence[Running]) -> Proof | None:
         """The fewest of many jobs, where there are too many sets to try each.
 
         None where no room is found.
@@ -177,11 +177,11 @@ class Proofs:
         Victims are added one by one until the job fits, in their order and the largest first; for a job of one worker,
         node by node. Then the unnecessary ones are reprieved.
         """
-        by_size = sorted(willing, key=lambda each: -self._milli(each))
+        by_size = sorted(potential_victims, key=lambda each: -self._milli(each))
         if self.job.workers == 1:
             found = self._on_one_node(by_size)
         else:
-            found = [proof for each in (willing, by_size) if (proof := self._by_adding(each)) is not None]
+            found = [proof for each in (potential_victims, by_size) if (proof := self._by_adding(each)) is not None]
         return min(found, key=lambda proof: _cost(proof.victims), default=None)
 
     def _by_adding(self, ordered: Sequence[Running], *, nodes: Sequence[str] | None = None) -> Proof | None:
@@ -223,14 +223,14 @@ class Proofs:
         return sum(claim.milli for key in victim.claims if (claim := self.ledger.claim(key)) is not None)
 
 
-def _sets(willing: Sequence[Running], *, most: int) -> Iterator[tuple[Running, ...]]:
+def _sets(potential_victims: Sequence[Running], *, most: int) -> Iterator[tuple[Running, ...]]:
     """Sets of victims, small ones first, at most `_SETS`.
 
     A size is tried completely or not at all.
     """
     left = _SETS
     for size in range(1, most + 1):
-        found = list(_up_to(combinations(willing, size), count=left + 1))
+        found = list(_up_to(combinations(potential_victims, size), count=left + 1))
         if len(found) > left:
             return
         yield from found

@@ -69,16 +69,18 @@ class Cluster:
         self.proofs = Proofs(job=self.owner, ledger=self.ledger, sites={}, residual=None)
         owner = self.loans.owner(self.owner.key)
         assert owner is not None
-        willing = [each for each in self.running if self.loans.gives_back(each.key, to=self.owner.key, owner=owner)]
-        self.choice = Choice(proofs=self.proofs, loans=self.loans, owner=owner, willing=willing)
+        potential_victims = [
+            each for each in self.running if self.loans.gives_back(each.key, to=self.owner.key, owner=owner)
+        ]
+        self.choice = Choice(proofs=self.proofs, loans=self.loans, owner=owner, potential_victims=potential_victims)
 
     def least(self) -> float | None:
-        """The least work that any set of willing jobs loses whose end makes room and breaks no guarantee."""
-        willing = self.choice.willing
+        """The least work that any set of potential victims loses whose end makes room and breaks no guarantee."""
+        potential_victims = self.choice.potential_victims
         costs = [
             self.choice.cost(victims)[0]
-            for size in range(1, len(willing) + 1)
-            for victims in combinations(willing, size)
+            for size in range(1, len(potential_victims) + 1)
+            for victims in combinations(potential_victims, size)
             if self.choice.may_all_end(victims) and self.proofs.without(victims) is not None
         ]
         return min(costs, default=None)
@@ -142,9 +144,9 @@ def choice(
     )
     index = loans.owner(owner.key)
     assert index is not None
-    willing = [each for each in known if loans.gives_back(each.key, to=owner.key, owner=index)]
+    potential_victims = [each for each in known if loans.gives_back(each.key, to=owner.key, owner=index)]
     proofs = Proofs(job=owner, ledger=ledger, sites={"pool": [name for name in nodes if name[0] == "p"]}, residual=None)
-    return Choice(proofs=proofs, loans=loans, owner=index, willing=willing)
+    return Choice(proofs=proofs, loans=loans, owner=index, potential_victims=potential_victims)
 
 
 def ends(proof: Proof | None) -> list[str]:

@@ -334,11 +334,11 @@ def test_the_preemptor_starts_and_no_smaller_set_would_do(
     if chosen:
         assert not starts(boss, ledger=ledger, without=[])
         assert starts(boss, ledger=ledger, without=told)
-    willing = [each for each in running if each.priority <= 40 and each.run_seconds >= 300]
+    potential_victims = [each for each in running if each.priority <= 40 and each.run_seconds >= 300]
     sizes = [
         size
-        for size in range(len(willing) + 1)
-        if any(starts(boss, ledger=ledger, without=each) for each in combinations(willing, size))
+        for size in range(len(potential_victims) + 1)
+        if any(starts(boss, ledger=ledger, without=each) for each in combinations(potential_victims, size))
     ]
     assert len(chosen) == (sizes[0] if sizes else 0)
 
