@@ -7,6 +7,8 @@ every request working:
 1. Publish the new CA together with those that are published, and wait until API servers have seen it.
 2. Store it with its key. `dovetail-certificates` then signs with it.
 3. At a later upgrade, an hour or more after that: publish it alone.
+
+A module of its own: pure, where `hook` reads and writes.
 """
 
 from collections.abc import Mapping

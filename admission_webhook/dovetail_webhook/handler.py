@@ -1,5 +1,10 @@
-"""One review, from its text to its answer, whatever the text is. Pure except for logging."""
+"""One review, from its text to its answer, whatever the text is. Pure except for logging.
 
+The pod templates of a new guest are checked as the pods that its controller makes of them: a pod that is refused later
+would be named only in an event of the controller, after the guest has waited for its turn.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -9,7 +14,7 @@ from dovetail.decoding import UnreadableError, decode
 from dovetail.gpu.device_plugins import Delivery, Vendors
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.array_tasks import TasksError
-from dovetail.jobs.guests.kind import Guest, GuestError
+from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet
 from dovetail.jobs.guests.pod_admission import patch_of_queued_pod
 from dovetail.jobs.guests.registry import KINDS as GUESTS
 from dovetail.jobs.guests.registry import admission_patch, kind_of, pods_in_queue
@@ -17,8 +22,27 @@ from dovetail.jobs.guests.replicas import REPLICATED, patch_of_replicated, repli
 from dovetail.jobs.size_limits import JobLimitError, JobLimits
 from dovetail_webhook import admission_review, mutation
 from dovetail_webhook.admission_review import Request, ReviewError
-from dovetail_webhook.guest_templates import refuse_impossible_pods
 from dovetail_webhook.weight import memory_of
+
+
+def refuse_impossible_pods(sets: Iterable[PodSet], *, policy: Policy, vendors: Vendors, delivery: Delivery) -> None:
+    """Check that the webhook admits the pods of these templates. Raises `GuestError`."""
+    for each in sets:
+        where = _written(each.path)
+        if each.template.spec.get("nodeName"):
+            # The API server refuses a pod with a node and a gate.
+            raise GuestError(f"{where}.spec.nodeName is set: a pod in the queue gets its node when it starts")
+        metadata = {"labels": each.template.labels, "annotations": each.template.annotations}
+        try:
+            pod = mutation.pod_with(metadata, spec=each.template.spec)
+            mutation.patch_of_pod(pod, subresource="", policy=policy, vendors=vendors, delivery=delivery)
+        except (RequestError, UnreadableError) as error:
+            raise GuestError(f"{where}: its pods would be refused: {error}") from error
+
+
+def _written(path: Path) -> str:
+    return "spec" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+
 
 KINDS: Final = ("Pod", KIND, *(each.resource.kind for each in GUESTS), *(each.resource.kind for each in REPLICATED))
 # 1.5 MiB of `"a",` take 28 MiB: etcd's limit, filled with the smallest values that occur in a pod.

@@ -3,6 +3,8 @@
 It runs between the shim and the job, so that neither the shim nor Python sees the job's environment, which may hold
 secrets and settings such as LD_PRELOAD. It enters the job's cgroups, by which the kernel limits the job. It imports
 nothing but the standard library.
+
+A module of its own: a script that Python runs as a file.
 """
 
 import _signal  # type: ignore[import-not-found] # the module of the interpreter: `signal` takes 4 ms to import

@@ -1,4 +1,7 @@
-"""Prints the node's devices once as a tree, when the agent starts."""
+"""Prints the node's devices once as a tree, when the agent starts.
+
+A module of its own: a feature, of which `features` only builds the list.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

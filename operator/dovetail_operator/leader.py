@@ -3,6 +3,8 @@
 An operator that was paused and resumes after another has taken over does no harm. Its client sends no write without the
 lease. A write that was already sent meets a newer resourceVersion or an existing name. A batch Job that it creates has
 an expired fencing token, which the chart's policy refuses.
+
+A module of its own: what one term of office promises, whatever the operator does in it.
 """
 
 import asyncio

@@ -20,9 +20,8 @@ from cryptography.x509 import verification
 from dovetail.config.settings import Settings
 from dovetail.kube.client import Client
 from dovetail_certificates import main, pairs
-from dovetail_certificates.extender import Attached, ExtenderKeeper
+from dovetail_certificates.extender import CA_OVERLAP, Attached, ExtenderKeeper, plan_authorities
 from dovetail_certificates.metrics import Metrics
-from dovetail_certificates.mutual import CA_OVERLAP, plan_authorities
 from dovetail_certificates.pairs import LIFETIME, Authority, PairError, authorities_in, make_authority, sign
 from dovetail_certificates.secret_store import ForeignSecretError
 from dovetail_certificates.signing import (

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail_webhook.slots import Slots
+from dovetail_webhook.app import Slots
 from tests.background import eventually
 from tests.faults import at_each_await
 

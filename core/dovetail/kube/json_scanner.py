@@ -7,6 +7,8 @@ and memory linear in the number of parts. Use it only where msgspec has failed.
 
 The scanner does not validate: the caller decodes the parts. Raises `UnreadableError` where brackets or quotes do not
 match.
+
+A module of its own: an algorithm that knows nothing of watches.
 """
 
 import itertools

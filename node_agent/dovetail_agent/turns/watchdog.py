@@ -5,6 +5,8 @@ or library other than Python's own. It covers both failures: if the agent ends, 
 ends, it thaws and removes its own heartbeat, without which the agent freezes no pod.
 
 The watchdog thaws a pod once for each freeze, so that a pod that something else freezes later stays frozen.
+
+A module of its own: a program.
 """
 
 import argparse

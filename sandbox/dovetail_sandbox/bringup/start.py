@@ -1,4 +1,4 @@
-"""Creates a sandbox step by step, and takes back what does not come up."""
+"""Creates a sandbox step by step, its real nodes last, and takes back what does not come up."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -7,18 +7,55 @@ from pathlib import Path
 import msgspec
 
 from dovetail_sandbox import access, errors, realnode, state
-from dovetail_sandbox.bringup import control_plane, existing, install, real_nodes
+from dovetail_sandbox.bringup import control_plane, existing, install
 from dovetail_sandbox.bringup.plan import Plan, Work
 from dovetail_sandbox.cluster import Cluster, get
 from dovetail_sandbox.errors import InvalidInputError
 from dovetail_sandbox.installed import neighbours, scraping, workloads
+from dovetail_sandbox.installed.chart import Rendered
 from dovetail_sandbox.localnode import queue
+from dovetail_sandbox.localnode import setup as localnode
 from dovetail_sandbox.nodes import kwok, node_sets
 from dovetail_sandbox.nodes.node_sets import SimulatedNode
 from dovetail_sandbox.programs import catalog, locate, versions
 from dovetail_sandbox.progress import Reporter
 from dovetail_sandbox.realnode.node import BINARIES as REAL_NODE_TOOLS
 from dovetail_sandbox.state import State
+
+
+def start_local_node(work: Work) -> None:
+    """Make this machine a node, whose jobs run as the user's processes."""
+    cluster, node = work.cluster, work.local_node()
+    rights = Rendered(text="", workloads=(), objects=tuple(localnode.rights()))
+    access.apply(rights, kubectl=work.programs["kubectl"], kubeconfig=cluster.kubeconfig)
+    access.write_certificate_kubeconfig(
+        work.kubeconfig_of(localnode.COMPONENT),
+        context=localnode.COMPONENT,
+        ca=cluster.pki / "ca.crt",
+        certificate=node.certificate("client"),
+        key=node.key("client"),
+        port=work.api_port,
+    )
+    kubeconfig = work.kubeconfig_of(localnode.COMPONENT)
+    component = node.component(
+        ports=cluster.state().ports, kubeconfig=kubeconfig, credential=cluster.credential, umask=work.plan.umask
+    )
+    desired = state.read_desired(cluster.folder)
+    cluster.desire(msgspec.structs.replace(desired, components=[*desired.components, component]))
+    cluster.wait_ready([component.name])
+
+
+def start_real_node(work: Work) -> None:
+    """Start kubelet and containerd as a node whose pods are containers."""
+    cluster = work.cluster
+    plane = realnode.ControlPlane(
+        kubeconfig=cluster.kubeconfig,
+        ca_cert=cluster.pki / "ca.crt",
+        ca_key=cluster.pki / "ca.key",
+        api_port=work.api_port,
+        binaries=work.programs,
+    )
+    realnode.start(cluster.folder, control_plane=plane, say=work.report.say)
 
 
 def up(
@@ -154,13 +191,13 @@ def _start(work: Work) -> None:
         install.install(work, rendered=rendered)
     if work.plan.local_node:
         with work.report.task("This machine as a node: local"):
-            real_nodes.start_local_node(work)
+            start_local_node(work)
     for each in work.plan.neighbours:
         with work.report.task(f"Another project's controller: {each.name}"):
             install.install_neighbour(work, neighbour=each)
     if work.plan.real_node:
         with work.report.task("Real node"):
-            real_nodes.start_real_node(work)
+            start_real_node(work)
     text = scraping.configuration(
         state.read_desired(work.cluster.folder).components, credential=work.cluster.credential
     )

@@ -15,10 +15,9 @@ from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.gpu.models import VENDORS
-from dovetail_agent.devices.discovery import PROVIDERS, opened
+from dovetail_agent.devices.discovery import PROVIDERS, MeasuredProvider, opened
 from dovetail_agent.devices.driver import loads
 from dovetail_agent.devices.model import Inventory, InventoryUnreadable, Provider, Sample
-from dovetail_agent.devices.polled_provider import MeasuredProvider
 from dovetail_agent.devices.poller import Watch
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_agent.report import node_status

@@ -2,11 +2,14 @@
 
 Queue, quotas, preemption, history and commands see the record, which is a GPUJob like any other. Only the operator
 knows that its pods are the guest's.
+
+Ports of the node, and labels that their own rules select, keep the workers of a guest apart. The queue plans workers of
+one kind, so what only some templates of a guest say stays out.
 """
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from dovetail import names
@@ -17,7 +20,57 @@ from dovetail.formats.quantities import read_whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, is_mig
 from dovetail.jobs.batch_job import is_guests
 from dovetail.jobs.guests.kind import Guest, GuestError, Kind, PodSet, refuse_no_pods
-from dovetail.jobs.guests.separation import node_ports, selected_labels
+
+
+def selected_labels(seated: Sequence[PodSet], *, given: Mapping[str, str]) -> dict[str, str]:
+    """The labels that all workers have, and that their anti-affinity or spread constraints name.
+
+    `given` are labels that the guest's controller gives the pods. No other label says where a pod may go.
+    """
+    spec = seated[0].template.spec
+    affinity = spec.get("affinity")
+    rules = affinity.get("podAntiAffinity") if isinstance(affinity, Mapping) else None
+    named = _words(rules, spec.get("topologySpreadConstraints"))
+    shared = set.intersection(*(set({**each.template.labels, **given}.items()) for each in seated))
+    return {key: value for key, value in sorted(shared) if key in named}
+
+
+def node_ports(seated: Sequence[PodSet]) -> list[int]:
+    """The ports of its node that each worker takes."""
+    return sorted(set.intersection(*(set(_ports(each.template.spec)) for each in seated)))
+
+
+def _ports(spec: Mapping[str, Any]) -> Iterator[int]:
+    # With the node's network every port is a port of the node.
+    field = "containerPort" if spec.get("hostNetwork") is True else "hostPort"
+    for key in ("containers", "initContainers"):
+        found = spec.get(key)
+        for container in found if isinstance(found, list) else ():
+            if not isinstance(container, Mapping):
+                continue
+            is_sidecar = container.get("restartPolicy") == "Always"
+            ports = container.get("ports") if key == "containers" or is_sidecar else None
+            for port in ports if isinstance(ports, list) else ():
+                number = port.get(field) if isinstance(port, Mapping) else None
+                if isinstance(number, int) and number > 0:
+                    yield number
+
+
+def _words(*values: Any) -> set[str]:
+    """All texts in these values."""
+    found: set[str] = set()
+    left = list(values)
+    # Without recursion: a guest's spec may be nested deeply.
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            found.add(value)
+        elif isinstance(value, Mapping):
+            left += [*value.keys(), *value.values()]
+        elif isinstance(value, list):
+            left += value
+    return found
+
 
 Manifest = dict[str, Any]
 

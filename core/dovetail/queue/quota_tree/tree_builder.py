@@ -1,4 +1,7 @@
-"""Builds the tree of GPUQuotas from their specs: parents, guarantees that agree with each other, contradictions."""
+"""Builds the tree of GPUQuotas from their specs: parents, guarantees that agree with each other, contradictions.
+
+Guarantees that are more than there is are scaled.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +10,7 @@ from typing import Final
 from dovetail.api.gpuquota import GPUAmounts, GPUQuota
 from dovetail.api.reasons import quotas as sentences
 from dovetail.api.reasons.clause import Clause, Sentence
+from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.quota_tree.parents import circle_of
 from dovetail.queue.quota_tree.resources import (
     GPUS,
@@ -17,7 +21,6 @@ from dovetail.queue.quota_tree.resources import (
     number_text,
     unit_of,
 )
-from dovetail.queue.quota_tree.scaling import scaled
 from dovetail.queue.quota_tree.tree import (
     Bounds,
     Capacity,
@@ -29,6 +32,24 @@ from dovetail.queue.quota_tree.tree import (
     is_in_tree,
     models_of,
 )
+
+
+def scaled(amounts: Sequence[int], *, total: int, unit: int = WHOLE_MILLI) -> list[int]:
+    """The amounts in proportion, so that they sum to at most `total`.
+
+    Whole units alone are given (GPUs, or GiB of memory), by the largest remainder (Hamilton's method): a promise of a
+    part of a GPU would keep a job that needs a whole one from ever being within it.
+    """
+    wanted, whole = sum(amounts), total // unit
+    if wanted <= total or not wanted:
+        return list(amounts)
+    exact = [amount * whole / wanted for amount in amounts]
+    given = [int(each) for each in exact]
+    by_remainder = sorted(range(len(amounts)), key=lambda at: (given[at] - exact[at], at))
+    for at in by_remainder[: whole - sum(given)]:
+        given[at] += 1
+    return [each * unit for each in given]
+
 
 # An amount of each resource; None where nothing is said about one.
 Amounts = list[int | None]

@@ -12,15 +12,34 @@ from dovetail.api.gpunode import LOST, Enforcement
 from dovetail.logs import get_logger
 from dovetail_agent.devices.driver import CallRefused, CardLost
 from dovetail_agent.devices.health import verdict
-from dovetail_agent.devices.library_calls import Caller
+from dovetail_agent.devices.library_calls import Caller, Meaning
 from dovetail_agent.devices.model import DeviceSample, Inventory, Process, SplitCard
-from dovetail_agent.devices.nvidia.errors import nvml_caller
 from dovetail_agent.devices.nvidia.events import Events
 from dovetail_agent.devices.nvidia.inventory import Found, Part, find
 from dovetail_agent.devices.nvidia.partitioning import profiles_of, repartition
 from dovetail_agent.devices.nvidia.sample import load_of, processes_of, signs_of
 from dovetail_agent.devices.pci import SYS
 from dovetail_agent.devices.process_memory import owned, used_by_pod
+
+_MEANINGS: Final = {
+    pynvml.NVML_ERROR_GPU_IS_LOST: Meaning.LOST,
+    pynvml.NVML_ERROR_RESET_REQUIRED: Meaning.LOST,
+    pynvml.NVML_ERROR_GPU_NOT_FOUND: Meaning.LOST,
+    pynvml.NVML_ERROR_UNINITIALIZED: Meaning.GONE,
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: Meaning.GONE,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Meaning.GONE,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: Meaning.UNLOADED,
+}
+
+
+def nvml_caller() -> Caller:
+    """Return a caller for NVIDIA's binding."""
+    return Caller(pynvml.NVMLError, meaning=_meaning)
+
+
+def _meaning(error: Any) -> Meaning:
+    return _MEANINGS.get(error.value, Meaning.ABSENT)
+
 
 # A device without compute work has no samples: that is an answer, not an absence.
 _NO_SAMPLES: Final = frozenset({pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND})

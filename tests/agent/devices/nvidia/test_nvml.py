@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from dovetail_agent.devices.discovery import MeasuredProvider
 from dovetail_agent.devices.model import InventoryUnreadable, Sample
-from dovetail_agent.devices.polled_provider import MeasuredProvider
 from dovetail_agent.devices.poller import Paces, Watch
 from dovetail_agent.report import node_status
 from tests.agent.builders import NOON, make_node

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from dovetail.api.gpunode import GPUNodeStatus
+from dovetail_agent.devices.discovery import MeasuredProvider
 from dovetail_agent.devices.model import InventoryUnreadable
-from dovetail_agent.devices.polled_provider import MeasuredProvider
 from dovetail_agent.devices.poller import Watch
 from dovetail_agent.report import node_status
 from tests.agent.builders import NOON, make_node

@@ -11,8 +11,7 @@ from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.engine.model.topology import Spread
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.jobs.guests.kind import Guest, GuestError, PodSet, Template, value_at
-from dovetail.jobs.guests.record import record_name, record_of
-from dovetail.jobs.guests.separation import node_ports
+from dovetail.jobs.guests.record import node_ports, record_name, record_of
 from dovetail.pods.demand import ask_of_job
 from tests.core.jobs.guests.examples import guest, kind_named
 

@@ -1,4 +1,7 @@
-"""Level Zero's Sysman: calls that return what they read, or raise their error code."""
+"""Level Zero's Sysman: calls that return what they read, or raise their error code.
+
+A module of its own: the calls of a library, which the driver gives their meaning.
+"""
 
 import ctypes
 from collections.abc import Callable
