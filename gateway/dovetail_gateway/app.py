@@ -34,6 +34,8 @@ from dovetail_gateway.routing.open_streams import OpenStreams, Times
 from dovetail_gateway.routing.openapi import document
 from dovetail_gateway.routing.server import Admission, Server
 from dovetail_gateway.routing.table import Route
+from dovetail_gateway.samples.sampler import Sampler
+from dovetail_gateway.samples.store import SampleStore
 from dovetail_gateway.stream.events import EventStreams
 from dovetail_gateway.stream.feed import Feed
 from dovetail_gateway.v1.allocations import WAIT_SECONDS, Allocations
@@ -55,7 +57,9 @@ from dovetail_gateway.v3.nodes import Nodes
 from dovetail_gateway.v3.plan import Plan
 from dovetail_gateway.v3.questions import Questions
 from dovetail_gateway.v3.routes import routes as v3_routes
+from dovetail_gateway.v3.series import TimeSeries
 from dovetail_gateway.v3.snapshots import Snapshots
+from dovetail_gateway.v3.usage import GPUTime
 from dovetail_gateway.v3.waste import Waste
 
 _MOST_CONNECTIONS: Final = 2048
@@ -105,6 +109,7 @@ class Gateway:
     cache: ClusterCache
     feed: Feed
     answers: Answers
+    sampler: Sampler
     clients: Clients
     reviews: Reviews
     application: web.Application
@@ -128,9 +133,17 @@ def utc_now() -> datetime:
 
 @asynccontextmanager
 async def gateway(
-    connection: Connection, *, settings: Settings, options: Options, now: Callable[[], datetime] = utc_now
+    connection: Connection,
+    *,
+    settings: Settings,
+    options: Options,
+    store: SampleStore | None = None,
+    now: Callable[[], datetime] = utc_now,
 ) -> AsyncIterator[Gateway]:
-    """A gateway to the connection's API server. Its cache fills once the caller runs `cache.run()`."""
+    """A gateway to the connection's API server. Its cache fills once the caller runs `cache.run()`.
+
+    Without a `store`, its samples last as long as it does.
+    """
     async with (
         Client(connection, user_agent="dovetail-gateway") as own,
         Clients(connection, own=own) as clients,
@@ -161,6 +174,7 @@ async def gateway(
             anonymous_loopback=options.anonymous_loopback,
         )
         feed, answers = Feed(cache), Answers(cache, now=now, release=options.namespace)
+        sampler = Sampler(cache, store=store, keep_days=settings.history_days, now=now)
         streams = OpenStreams(metrics=metrics, times=options.stream_times)
         table = routes(
             cache,
@@ -168,6 +182,7 @@ async def gateway(
             reviews=reviews,
             feed=feed,
             answers=answers,
+            sampler=sampler,
             streams=streams,
             options=options,
             now=now,
@@ -192,6 +207,7 @@ async def gateway(
             cache=cache,
             feed=feed,
             answers=answers,
+            sampler=sampler,
             clients=clients,
             reviews=reviews,
             application=app,
@@ -210,6 +226,7 @@ def routes(
     reviews: Reviews,
     feed: Feed,
     answers: Answers,
+    sampler: Sampler,
     streams: OpenStreams,
     options: Options,
     now: Callable[[], datetime],
@@ -246,6 +263,8 @@ def routes(
         waste=Waste(cache, answers=answers, now=now),
         logs=Logs(cache, jobs=jobs, clients=clients, reviews=reviews, streams=streams),
         nodes=Nodes(cache),
+        series=TimeSeries(cache, sampler=sampler, now=now),
+        usage=GPUTime(cache, sampler=sampler, now=now),
         questions=Questions(answers, jobs=jobs, reviews=reviews),
         effects=Effects(answers, jobs=jobs),
         snapshots=Snapshots(feed),

@@ -45,7 +45,12 @@ async def serve(
         async with listening as bound:
             opened(f"http://{HOST}:{bound}{PATH}", made.codes.issue(LOCAL, holder=Holder(user="", address=HOST)))
             await serving.together(
-                stop, made.cache.run(), made.feed.run(), made.answers.keep_ready(), _watch(made, delayed=delayed)
+                stop,
+                made.cache.run(),
+                made.feed.run(),
+                made.sampler.run(),
+                made.answers.keep_ready(),
+                _watch(made, delayed=delayed),
             )
 
 

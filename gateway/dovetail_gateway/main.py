@@ -23,6 +23,7 @@ from dovetail_gateway.app import Gateway, Options, gateway
 from dovetail_gateway.cluster.startup_tree import startup_tree
 from dovetail_gateway.oidc.options import add_options, provider_of
 from dovetail_gateway.routing.server import HEADER_BYTES, refuse
+from dovetail_gateway.samples.store import SamplesError, SampleStore
 from dovetail_gateway.v2.templates import TemplateFile
 
 _LOOPBACK: Final = "127.0.0.1"
@@ -135,7 +136,8 @@ def _account(text: str | None) -> Account | None:
 async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     options, tls = options_of(args), _tls(args.tls)
     sys.setswitchinterval(SWITCH_SECONDS)
-    async with gateway(load_connection(args.kubeconfig), settings=settings, options=options) as made:
+    store = _store(settings.samples_url)
+    async with gateway(load_connection(args.kubeconfig), settings=settings, options=options, store=store) as made:
         health = web.Application()
         serving.add_health(health, ready=_ready(made), registry=made.metrics.registry)
         async with (
@@ -155,10 +157,19 @@ async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Eve
                 stop,
                 made.cache.run(),
                 made.feed.run(),
+                made.sampler.run(),
                 live.run(apply=made.cache.configure),
                 made.answers.keep_ready(),
                 _when_complete(made),
             )
+
+
+def _store(url: str) -> SampleStore | None:
+    """The database of samples; None for no URL. Raises `ConfigError`."""
+    try:
+        return SampleStore(url) if url else None
+    except SamplesError as error:
+        raise ConfigError("samples_url", problem=str(error)) from error
 
 
 async def _when_complete(made: Gateway) -> None:

@@ -19,6 +19,7 @@ def table() -> list[Route]:
         reviews=nothing,
         feed=nothing,
         answers=nothing,
+        sampler=nothing,
         streams=nothing,
         options=Options(),
         now=nothing,

@@ -1,7 +1,7 @@
 """A gateway over a real port, in front of the tests' API server."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,6 +15,7 @@ from dovetail.config.settings import Settings
 from dovetail.process import connections
 from dovetail_gateway.app import Gateway, Options, gateway
 from dovetail_gateway.routing.server import HEADER_BYTES, refuse
+from dovetail_gateway.samples.store import SampleStore
 from dovetail_gateway.v2.templates import TemplateFile
 from tests.gateway.api_server import GatewayApiServer
 
@@ -108,6 +109,8 @@ async def serving(
     settings: Settings | None = None,
     synced: bool = True,
     wait_seconds: float = 5.0,
+    store: SampleStore | None = None,
+    now: Callable[[], datetime] = lambda: NOW,
 ) -> AsyncIterator[Face]:
     asked = options or Options(rates=None)
     templates = TASKS if asked.templates.path is None else asked.templates
@@ -115,7 +118,8 @@ async def serving(
         api.connection,
         settings=settings or Settings(),
         options=replace(asked, templates=templates, allocation_wait_seconds=wait_seconds),
-        now=lambda: NOW,
+        store=store,
+        now=now,
     )
     async with made as running:
         following = asyncio.gather(running.cache.run(), running.feed.run())

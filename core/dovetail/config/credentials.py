@@ -9,7 +9,11 @@ from typing import Any, Final
 from urllib.parse import unquote_plus
 
 # By key: the chart's value that names a Secret with the URL.
-SECRETS: Final = {"history_url": "history.secretName", "notify_url": "notify.secretName"}
+SECRETS: Final = {
+    "history_url": "history.secretName",
+    "samples_url": "history.secretName",
+    "notify_url": "notify.secretName",
+}
 
 # Wider than the grammar of URLs: a password may contain characters without the required escapes.
 _USER_AND_PASSWORD: Final = re.compile(r"://[^@]*:[^@]*@")

@@ -7,7 +7,9 @@ from dovetail.answers.nodes import DeviceList, NodeList, NodeRow
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail.answers.quotas import QuotaList
+from dovetail.answers.series import Series
 from dovetail.answers.submission import SubmittedJob
+from dovetail.answers.usage import Usage
 from dovetail.answers.waste import NodeFindings, RightSizePage
 from dovetail_gateway.routing.problems import Problem
 from dovetail_gateway.routing.table import (
@@ -30,6 +32,7 @@ from dovetail_gateway.v3.me import Myself
 from dovetail_gateway.v3.nodes import Nodes
 from dovetail_gateway.v3.plan import Plan
 from dovetail_gateway.v3.questions import Questions
+from dovetail_gateway.v3.series import TimeSeries
 from dovetail_gateway.v3.snapshots import Snapshots
 from dovetail_gateway.v3.types.common import Page
 from dovetail_gateway.v3.types.effects import PlannedChange
@@ -38,7 +41,9 @@ from dovetail_gateway.v3.types.jobs import Creation, JobChange, JobFilter, JobPa
 from dovetail_gateway.v3.types.nodes import NodeFilter, NodePath
 from dovetail_gateway.v3.types.plan import PlanFilter
 from dovetail_gateway.v3.types.questions import NewRequest
+from dovetail_gateway.v3.types.series import SeriesQuery, UsageQuery
 from dovetail_gateway.v3.types.stream import Delta, Snapshot, StreamQuery
+from dovetail_gateway.v3.usage import GPUTime
 from dovetail_gateway.v3.waste import Waste
 
 _JOBS = "/api/v3/jobs"
@@ -64,6 +69,8 @@ def routes(
     plan: Plan,
     waste: Waste,
     nodes: Nodes,
+    series: TimeSeries,
+    usage: GPUTime,
     questions: Questions,
     effects: Effects,
     snapshots: Snapshots,
@@ -80,6 +87,7 @@ def routes(
         *_questions(questions),
         _effects(effects),
         *_nodes(nodes),
+        *_past(series, usage=usage),
         *_live(snapshots, events=events),
         _me(myself),
     ]
@@ -206,6 +214,19 @@ def _nodes(nodes: Nodes) -> list[Route]:
         route(
             "GET", "/api/v3/quotas", nodes.list_quotas, summary="List the quotas of your namespaces", tag="v3",
             right=READ, answers={200: QuotaList}, path_type=Nothing, query_type=Strictly, tagged=True,
+        ),
+    ]  # fmt: skip
+
+
+def _past(series: TimeSeries, *, usage: GPUTime) -> list[Route]:
+    return [
+        route(
+            "GET", "/api/v3/series", series.get_series, summary="Get what was used over time", tag="v3", right=READ,
+            answers={200: Series, 404: Problem}, path_type=Nothing, query_type=SeriesQuery, tagged=True,
+        ),
+        route(
+            "GET", "/api/v3/usage", usage.get_usage, summary="Get who used how much GPU time", tag="v3", right=READ,
+            answers={200: Usage}, path_type=Nothing, query_type=UsageQuery, tagged=True,
         ),
     ]  # fmt: skip
 

@@ -8,7 +8,6 @@ store                the database: SQLite or PostgreSQL
 schema               its table and the migration
 aggregates           sums over records
 answers              answers HistoryQuery objects
-database_url         the database's URL without its secrets
 deleted_namespaces   jobs that failed with their namespace
 log_tail             the last lines of a job's logs
 metrics              GPU seconds by namespace and user

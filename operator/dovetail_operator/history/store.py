@@ -19,8 +19,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from dovetail.api.historyquery import MOST_GROUPS, MOST_LOGS, HistoryQuerySpec, HistorySums, JobRecord
 from dovetail.decoding import UnreadableError, decode
 from dovetail.logs import get_logger
-from dovetail_operator.history import aggregates, database_url
-from dovetail_operator.history.database_url import HistoryURLError
+from dovetail.process import database_url
+from dovetail.process.database_url import DatabaseURLError
+from dovetail_operator.history import aggregates
 from dovetail_operator.history.schema import JOBS, SchemaError, prepare, summed_columns
 
 log = get_logger("dovetail.operator.history")
@@ -51,7 +52,7 @@ class HistoryStore:
             self._file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
             connect_args = {"timeout": database_url.LOCK_SECONDS} if self._file else database_url.connect_args(parsed)
             self._engine = sql.create_engine(parsed, pool_pre_ping=True, connect_args=connect_args)
-        except HistoryURLError as error:
+        except DatabaseURLError as error:
             raise HistoryError(error.where, problem=error.problem) from error
         except (sql.exc.ArgumentError, ModuleNotFoundError) as error:
             raise HistoryError("url", problem=str(error)) from error

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,12 +14,21 @@ from tests.gateway.canary.expected import words_hidden_from
 from tests.gateway.canary.objects import EMPTY, NAMESPACES, ONE, SETTINGS, TENANTS, TOKENS, TWO, Tenant
 from tests.gateway.canary.rbac import RbacApiServer
 from tests.gateway.openapi import table
-from tests.gateway.served import Face, Reply, serving
+from tests.gateway.samples.week import Clock
+from tests.gateway.served import NOW, Face, Reply, serving
 
 ROUTES = [each for each in table() if each.media_type != "text/event-stream"]
 READERS = [*TOKENS, "unknown-token", ""]
 # Of each tenant: jobs of several kinds, one that cannot be read, and one that does not exist.
 NAMES = ("train", "waits", "next", "broken", "none")
+# What is asked of routes about the past; the namespace is that of a tenant.
+QUERIES = {
+    "/api/v3/series": (
+        "of=Cluster", "of=Model", "of=Namespace", "of=Node&name=one", "of=Device&name=one", "of=Device&name=two",
+        "of=Namespace&name={namespace}", "of=Job&namespace={namespace}&name=train",
+    ),
+    "/api/v3/usage": tuple(f"by={by}" for by in ("Namespace", "Project", "User", "Model", "Day")),
+}  # fmt: skip
 TEMPLATE = {"spec": {"containers": [{"name": "m", "image": "x"}]}}
 TASK = {"model": "m", "num_classes": 2, "train_path": "/t", "val_path": "/v", "save_path": "/s", "device": "cuda:9"}
 
@@ -54,6 +64,8 @@ def targets(each: Route) -> list[tuple[str, str]]:
         return list(itertools.product((ONE.namespace, TWO.namespace), NAMES))
     if "{name}" in each.path:
         return [(ONE.namespace, name) for name in ("one", "two", "none")]
+    if each.path in QUERIES:
+        return [(namespace, name) for namespace in (ONE.namespace, TWO.namespace) for name in QUERIES[each.path]]
     if "{id}" in each.path or each.body_type is not None:
         return list(itertools.product((ONE.namespace, TWO.namespace), ("alloc", "failed")))
     return [(ONE.namespace, "none")]
@@ -83,7 +95,11 @@ async def test_no_answer_has_a_mark_of_a_tenant_that_the_reader_may_not_list(
     # v3 has no namespace of its own.
     routes = ROUTES if options is SETUPS[0] else [each for each in ROUTES if each.tag != "v3"]
     found = list[str]()
-    async with serving(cluster, options=options, settings=SETTINGS, wait_seconds=0.01) as face:
+    clock = Clock()
+    async with serving(cluster, options=options, settings=SETTINGS, wait_seconds=0.01, now=clock) as face:
+        for _ in range(3):
+            await face.made.sampler.sample()
+            clock.move(minutes=10)
         for each in routes:
             for token in READERS:
                 found += await _of_route(
@@ -101,6 +117,8 @@ async def _of_route(
     found = list[str]()
     for namespace, name in targets(each) if hidden else ():
         path = each.path.format(namespace=namespace, name=name, id=name)
+        if each.path in QUERIES:
+            path += "?" + name.format(namespace=namespace)
         for options in asked(each, namespace, name):
             saved = {kind: dict(objects) for kind, objects in cluster.objects.items()}
             reply = await face.ask(each.method, path, token=token, **options)
@@ -159,6 +177,12 @@ async def test_no_filter_finds_what_the_reader_may_not_list(face: Face, reader: 
 
 async def test_who_may_list_all_gets_the_marks_of_both(face: Face) -> None:
     """The fixture has marks to hide, so that the tests above show something."""
-    for path in ("v3/jobs", "v3/nodes", "v3/quotas", "v3/snapshot", "v3/plan", "v1/gpu/monitoring", "v3/right-sizes"):
+    for minutes in (0, 10):
+        face.made.sampler._now = lambda minutes=minutes: NOW + timedelta(minutes=minutes)
+        await face.made.sampler.sample()
+    for path in (
+        "v3/jobs", "v3/nodes", "v3/quotas", "v3/snapshot", "v3/plan", "v1/gpu/monitoring", "v3/right-sizes",
+        "v3/series?of=Namespace", "v3/usage?by=User", "v3/usage?by=Project",
+    ):  # fmt: skip
         reply = await face.get(f"/api/{path}", token="admin-token")
         assert leaks(reply, hidden=[each.word for each in TENANTS], repeats=()) == [each.word for each in TENANTS], path

@@ -49,6 +49,8 @@ ELSEWHERE = {
     "/api/v3/audit": "below",
     "/api/v3/right-sizes": "below",
     "/api/v3/findings": "below",
+    "/api/v3/series": "samples over time: below, and samples/test_series.py",
+    "/api/v3/usage": "samples over time: below, and samples/test_usage.py",
     "/api/v1/gpu/health": "names no object: test_v1.py",
     "/api/v3/history": "the operator's answer, passed on: test_history.py",
     "/api/v3/jobs/{namespace}/{name}/explain": "a decision: test_decisions.py",
@@ -129,6 +131,36 @@ async def test_the_caller_and_the_proof_are_counted_from_all_objects(
     proof = (await face.get("/api/v3/audit", token=token)).json
     assert proof["devices"] == len(list(counted.devices(cluster)))
     assert (proof["findings"] > 0, bool(proof["items"])) == (True, sees is None), "a pod's allocation cannot be read"
+
+
+@pytest.mark.parametrize("token", READERS)
+async def test_samples_count_what_the_objects_say(cluster: RbacApiServer, face: Face, token: str) -> None:
+    sees = cluster.visible_to(token, list(NAMESPACES))
+    await face.made.sampler.sample()
+    whole = (await face.get("/api/v3/series?of=Cluster", token=token)).json["items"][0]
+    seen = counted.jobs(cluster, sees)
+    phases = [each["status"].get("phase", "Queued") for each in seen if "tasks" not in each["status"]]
+    assert whole["running"][-1] == phases.count("Running")
+    assert whole["waiting"][-1] == phases.count("Queued") + phases.count("Starting")
+    by_node = {
+        name: (await face.get(f"/api/v3/series?of=Node&name={name}", token=token)).json["items"][0]["promised"][-1]
+        for name in cluster.objects["gpunodes"]
+        if cluster.objects["gpunodes"][name]["status"].get("devices")
+    }
+    held = {
+        name: sum(
+            holder["shareMilli"] / 1000
+            for device in cluster.objects["gpunodes"][name]["status"]["devices"]
+            if not device.get("migProfile")
+            for holder in counted.holders(cluster, name, device["uuid"])
+        )
+        for name in by_node
+    }
+    assert by_node == pytest.approx(held)
+    assert whole["promised"][-1] == pytest.approx(sum(held.values()))
+    namespaces = (await face.get("/api/v3/series?of=Namespace", token=token)).json["items"]
+    assert sum(row["promised"][-1] for row in namespaces) <= whole["promised"][-1] + 1e-6
+    assert {row["name"] for row in namespaces} <= {each["metadata"]["namespace"] for each in seen}
 
 
 @pytest.mark.parametrize("token", READERS)

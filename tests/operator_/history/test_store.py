@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sql
 
 from dovetail.api.historyquery import OTHERS, Grouping, HistoryQuerySpec, HistorySums, JobRecord
-from dovetail_operator.history import database_url
+from dovetail.process import database_url
 from dovetail_operator.history.store import HistoryError, HistoryStore
 from tests.operator_ import history_model, postgres
 from tests.operator_.builders import at

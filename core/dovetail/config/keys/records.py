@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 
 from dovetail.api.gpujob import ADDRESS_PATTERN
-from dovetail.config.groups import WholeNumber, choice, number
+from dovetail.config.groups import LIVE, Number, WholeNumber, choice, number
 
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 LogFormat = Literal["auto", "json", "console"]
@@ -27,6 +27,30 @@ class RecordKeys(BaseModel):
     )
     history_days: WholeNumber = number(
         400, low=1, high=36500, unit="days", description="How long records of finished jobs are kept."
+    )
+    samples_url: str = Field(
+        default="",
+        description="The database of what devices and jobs did over time, which the gateway keeps; empty: in its "
+        "memory alone. A URL with a password is refused here: it belongs in a Secret (history.secretName of the "
+        "chart, or DOVETAIL_SAMPLES_URL).",
+        json_schema_extra={"unit": "URL", "allowed": "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"},
+    )
+    gpu_hour_prices: dict[str, Annotated[Number, Field(ge=0, le=1_000_000)]] = Field(
+        default_factory=dict,
+        description="What an hour of a GPU costs, by model. GET /api/v3/usage and the console's page Usage compute "
+        "costs by it.",
+        json_schema_extra={
+            "unit": "currency per hour",
+            "allowed": "a map of model names to prices",
+            "entry": "a price from 0 to 1000000",
+            LIVE: True,
+        },
+    )
+    currency: str = Field(
+        default="USD",
+        description="The currency of gpu_hour_prices.",
+        pattern=r"^[A-Z]{3}$",
+        json_schema_extra={"unit": "ISO 4217", "allowed": "three capital letters such as EUR", LIVE: True},
     )
     notify_url: str = Field(
         default="",

@@ -12,7 +12,9 @@ from dovetail.answers.nodes import NodeRow
 from dovetail.answers.plan import PlanRow
 from dovetail.answers.questions import Audit, DryRun
 from dovetail.answers.quotas import QuotaRow
+from dovetail.answers.series import Series, Subject
 from dovetail.answers.submission import SubmittedJob
+from dovetail.answers.usage import Usage, UsageGroup
 from dovetail.answers.v1 import Status
 from dovetail.answers.waste import NodeFindings, RightSizeRow
 from dovetail.api.historyquery import JobRecord
@@ -235,6 +237,35 @@ class AsyncClient:
         asked = partial(v3.history, namespace or self._namespace, since=since, until=until, limit=_PAGE)
         async for row in self._rows(lambda cursor: asked(cursor=cursor)):
             yield row
+
+    async def series(
+        self,
+        of: Subject,
+        *,
+        name: str | None = None,
+        namespace: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> Series:
+        """What the cluster, a model, a node, its devices, a namespace or a job used over time. Raises `DovetailError`.
+
+        `name` is that of the node, the model, the namespace or the job, which is in `namespace`. Without `since`, it is
+        the hour before `until`, and of a job all of its run.
+        """
+        if of == "Job":
+            namespace = namespace or self._namespace
+        return await self._transport.send(v3.series(of, name=name, namespace=namespace, since=since, until=until))
+
+    async def usage(
+        self,
+        by: UsageGroup = "Namespace",
+        *,
+        namespace: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> Usage:
+        """GPU hours of 30 days, or of the days (UTC) from `since` before `until`, by group. Raises `DovetailError`."""
+        return await self._transport.send(v3.usage(by, namespace=namespace, since=since, until=until))
 
     async def me(self) -> Me:
         """Who the API server says you are. Raises `DovetailError`."""

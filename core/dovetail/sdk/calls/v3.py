@@ -10,7 +10,9 @@ from dovetail.answers.nodes import NodeList
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail.answers.quotas import QuotaList
+from dovetail.answers.series import Series, Subject
 from dovetail.answers.submission import SubmittedJob
+from dovetail.answers.usage import Usage, UsageGroup
 from dovetail.answers.waste import NodeFindings, RightSizePage
 from dovetail.sdk.calls.call import Call, query, segment
 
@@ -115,6 +117,20 @@ def right_sizes(*, namespace: str | None, limit: int, cursor: str) -> Call[Right
 def findings() -> Call[NodeFindings]:
     """What is wrong with nodes."""
     return Call(method="GET", path="/api/v3/findings", as_type=NodeFindings)
+
+
+def series(
+    of: Subject, *, name: str | None, namespace: str | None, since: str | None, until: str | None
+) -> Call[Series]:
+    """What a subject used over time."""
+    asked = query(of=of, name=name, namespace=namespace, since=since, until=until)
+    return Call(method="GET", path="/api/v3/series", as_type=Series, query=asked)
+
+
+def usage(by: UsageGroup, *, namespace: str | None, since: str | None, until: str | None) -> Call[Usage]:
+    """Who used how much GPU time."""
+    asked = query(by=by, namespace=namespace, since=since, until=until)
+    return Call(method="GET", path="/api/v3/usage", as_type=Usage, query=asked)
 
 
 def audit() -> Call[Audit]:

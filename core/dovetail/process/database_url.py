@@ -1,4 +1,4 @@
-"""The history's database URL: parsing, display without secrets, connection parameters. Pure."""
+"""The URL of a database: parsing, display without secrets, connection parameters. Pure."""
 
 import ipaddress
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ _SECRET_WORDS: Final = ("pass", "secret", "token")
 _MASK: Final = "***"
 
 
-class HistoryURLError(ValueError):
+class DatabaseURLError(ValueError):
     """A URL that names no usable database: which part is wrong and why, without its password."""
 
     def __init__(self, where: str, *, problem: str) -> None:
@@ -34,21 +34,21 @@ class HistoryURLError(ValueError):
 
 
 def parse(url: str) -> sql.URL:
-    """Parse the URL and set our driver. Raises `HistoryURLError`."""
+    """Parse the URL and set our driver. Raises `DatabaseURLError`."""
     try:
         parsed = make_url(url)
     except sql.exc.ArgumentError as error:
-        raise HistoryURLError("url", problem=str(error)) from error
+        raise DatabaseURLError("url", problem=str(error)) from error
     except ValueError as error:
         # The original message may contain a part of the password.
         problem = "the port is no number: in a password write %40 for @, %3A for : and %2F for /"
-        raise HistoryURLError("url", problem=problem) from error
+        raise DatabaseURLError("url", problem=problem) from error
     backend = parsed.get_backend_name()
     # libpq accepts both names.
     if backend in {"postgresql", "postgres"}:
         return parsed.set(drivername="postgresql+psycopg")
     if backend != "sqlite" or not parsed.database:
-        raise HistoryURLError(shown(parsed), problem="allowed are sqlite:///FILE and postgresql://…")
+        raise DatabaseURLError(shown(parsed), problem="allowed are sqlite:///FILE and postgresql://…")
     return parsed
 
 

@@ -1,0 +1,13 @@
+"""What devices, namespaces and jobs did over time, and who used how much of them.
+
+columns   what is kept of a subject, and in how many bytes
+rings     samples of many subjects by time, the past in coarser steps. Pure
+readings  what the cluster does now, from its nodes and jobs. Pure
+curves    the samples of one job, from its start to its end. Pure
+marks     when jobs started, moved, were preempted and ended. Pure
+usage     GPU time by day, namespace, project, user and model. Pure
+schema    the tables
+store     the database, in which all of these outlive the process
+sampler   takes a sample every 30 s
+series    the curves of a subject, from what is kept. Pure
+"""

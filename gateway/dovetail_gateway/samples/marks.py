@@ -1,0 +1,60 @@
+"""When jobs started, moved, were preempted and ended, from their status. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dovetail.answers.series import MarkKind
+from dovetail.api.gpujob import GPUJob
+from dovetail.formats.timestamps import moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What happened to a job at a second of the clock, and the nodes of the run that it concerns."""
+
+    uid: str
+    kind: MarkKind
+    at: int
+    namespace: str
+    name: str
+    number: int | None
+    nodes: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What no other mark has."""
+        return self.uid, self.kind, self.at
+
+
+def marks_of(job: GPUJob) -> Iterator[Mark]:
+    """All that the job's status says of its runs: the same marks whenever it is asked."""
+    status, before = job.status, tuple[str, ...]()
+    for attempt in status.attempts:
+        nodes = tuple(attempt.nodes)
+        if attempt.start_time:
+            yield _mark(job, kind=_start_kind(before, nodes=nodes), at=attempt.start_time, nodes=nodes)
+            before = nodes or before
+    nodes = tuple(status.nodes)
+    if status.start_time:
+        yield _mark(job, kind=_start_kind(before, nodes=nodes), at=status.start_time, nodes=nodes)
+    if status.preemption is not None and status.preemption.last_time:
+        yield _mark(job, kind="Preempted", at=status.preemption.last_time, nodes=before or nodes)
+    if status.completion_time:
+        yield _mark(job, kind="Ended", at=status.completion_time, nodes=nodes)
+
+
+def _start_kind(before: tuple[str, ...], *, nodes: tuple[str, ...]) -> MarkKind:
+    return "Moved" if before and nodes and set(before) != set(nodes) else "Started"
+
+
+def _mark(job: GPUJob, *, kind: MarkKind, at: str, nodes: tuple[str, ...]) -> Mark:
+    meta = job.metadata
+    return Mark(
+        uid=meta.uid,
+        kind=kind,
+        at=int(moment(at).timestamp()),
+        namespace=meta.namespace,
+        name=meta.name,
+        number=job.status.number,
+        nodes=nodes,
+    )

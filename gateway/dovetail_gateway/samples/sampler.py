@@ -1,0 +1,309 @@
+"""Takes a sample of the cluster every 30 s, and keeps what follows from it in memory and in the database."""
+
+import asyncio
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final, TypeVar
+
+import numpy as np
+
+from dovetail.api.gpujob import GPUJob, is_finished
+from dovetail.formats.timestamps import moment
+from dovetail.logs import get_logger
+from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.samples import readings
+from dovetail_gateway.samples.columns import DEVICE, HELD, NAMESPACE
+from dovetail_gateway.samples.curves import Curve
+from dovetail_gateway.samples.marks import Mark, marks_of
+from dovetail_gateway.samples.readings import Holding, Place, Reading
+from dovetail_gateway.samples.rings import STEP_SECONDS, TIERS, Rings, Row
+from dovetail_gateway.samples.store import Batch, KeptCurve, Kind, SamplesError, SampleStore
+from dovetail_gateway.samples.usage import Ledger, spent
+
+log = get_logger("dovetail.gateway.samples")
+T = TypeVar("T")
+
+_MOST_MARKS: Final = 20_000
+# Of jobs that have ended, where there is no database.
+_MOST_ENDED: Final = 500
+# How much of a running job's curve a crash may lose. Its points get longer with its age, so there is no hurry.
+_CURVE_SECONDS: Final = 600
+# A start that is seen so late counts in the step in which it is seen.
+_LATE_SECONDS: Final = 120
+# Of batches that the database did not take: an hour of them.
+_MOST_PENDING: Final = 120
+_TIDY_SECONDS: Final = 3600
+
+
+@dataclass(slots=True, kw_only=True)
+class _Live:
+    """The curve of a job whose object is there. Mutable."""
+
+    namespace: str
+    name: str
+    curve: Curve
+    kept_at: int = 0
+
+
+class Sampler:
+    """What is kept of the cluster's past; without a store, as long as the process lives."""
+
+    def __init__(
+        self, cache: ClusterCache, *, store: SampleStore | None, keep_days: int, now: Callable[[], datetime]
+    ) -> None:
+        self.devices = Rings(DEVICE)
+        self.namespaces = Rings(NAMESPACE)
+        self.places: dict[str, Place] = {}
+        self.ledger = Ledger()
+        self._cache = cache
+        self._store = store
+        self._keep_days = keep_days
+        self._now = now
+        self._marks: dict[tuple[str, str, int], Mark] = {}
+        # The version of each job whose marks are known, by UID.
+        self._marked: dict[str, str] = {}
+        self._curves: dict[str, _Live] = {}
+        self._ended: OrderedDict[tuple[str, str], Curve] = OrderedDict()
+        # What was held at the last sample, and when that was.
+        self._held: Sequence[Holding] = ()
+        self._at: datetime | None = None
+        self._pending: deque[Batch] = deque(maxlen=_MOST_PENDING)
+        self._tidied: datetime | None = None
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="samples")
+
+    @property
+    def since(self) -> datetime | None:
+        """The earliest sample; None before the first one."""
+        first = self.devices.first
+        return None if first is None else datetime.fromtimestamp(first, UTC)
+
+    async def run(self) -> None:
+        """Sample at each step of the clock."""
+        await self._cache.complete()
+        await self._restore()
+        try:
+            while True:
+                await self.sample()
+                await asyncio.sleep(STEP_SECONDS - self._now().timestamp() % STEP_SECONDS)
+        finally:
+            self.close()
+
+    async def sample(self) -> None:
+        """Take one sample, and write it."""
+        now = self._now()
+        nodes = [(use, list(self._cache.pods_on(use.name))) for use in self._cache.node_uses()]
+        jobs = list(self._cache.jobs.values())
+        # In a thread: reading 8,000 devices takes a while, and the objects never change.
+        reading = await self._in_thread(lambda: readings.read(nodes, jobs=jobs))
+        self._pending.append(self.take(reading, now=now))
+        await self._write()
+
+    def take(self, reading: Reading, *, now: datetime) -> Batch:
+        """Keep a reading in memory. Returns what it adds to the database."""
+        at = int(now.timestamp())
+        marks = self._new_marks(reading.jobs.values())
+        device_rows = self.devices.put(at, subjects=reading.uuids, values=reading.devices)
+        rows: dict[Kind, Sequence[Row]] = {
+            "device": device_rows,
+            "namespace": self._put_namespaces(reading, at=at, marks=marks),
+        }
+        places = {uuid: place for uuid, place in reading.places.items() if self.places.get(uuid) != place}
+        self.places.update(places)
+        curves = self._put_curves(reading, at=at)
+        self._put_usage(reading, now=now)
+        return Batch(rows=rows, places=places, curves=curves, marks=marks, usage=self.ledger.take_changed())
+
+    async def curve(self, namespace: str, *, name: str, uid: str | None) -> Curve | None:
+        """The curve of a job, by the UID of its object if it is there; None if it never held a device."""
+        if uid is not None and (live := self._curves.get(uid)) is not None:
+            return live.curve
+        if (ended := self._ended.get((namespace, name))) is not None:
+            return ended
+        store = self._store
+        if store is None:
+            return None
+        try:
+            kept = await self._in_thread(lambda: store.curve(namespace, name=name))
+        except SamplesError as error:
+            log.warning("the curve of a job cannot be read", namespace=namespace, job=name, error=str(error))
+            return None
+        return None if kept is None or (uid is not None and kept.uid != uid) else kept.curve
+
+    def marks(self, *, since: int, until: int, concerns: Callable[[Mark], bool]) -> list[Mark]:
+        """The marks of the jobs that it `concerns` between two times, in their order."""
+        found = [each for each in self._marks.values() if since <= each.at < until and concerns(each)]
+        return sorted(found, key=lambda each: each.at)
+
+    def close(self) -> None:
+        """Write what a restart would lose, and close the database."""
+        self._threads.shutdown()
+        if self._store is None:
+            return
+        curves = [self._kept(uid, live=live) for uid, live in self._curves.items()]
+        try:
+            for batch in (*self._pending, Batch(curves=curves)):
+                self._store.write(batch)
+        except SamplesError as error:
+            log.warning("the last samples are not in the database", error=str(error))
+        self._store.close()
+
+    async def _restore(self) -> None:
+        """Take what the database has. If it does not answer, begin with nothing: samples of now are worth more."""
+        store = self._store
+        if store is None:
+            return
+        there = [each.metadata.uid for each in self._cache.jobs.values() if not is_finished(each)]
+        try:
+            await self._in_thread(partial(self._load, store, there=there))
+        except SamplesError as error:
+            log.warning("no earlier samples", error=str(error))
+
+    def _load(self, store: SampleStore, *, there: Sequence[str]) -> None:
+        now = self._now()
+        store.open()
+        at = int(now.timestamp())
+        for kind, rings in (("device", self.devices), ("namespace", self.namespaces)):
+            for row in store.rows(kind):  # type: ignore[arg-type]  # the two kinds
+                try:
+                    rings.restore(row)
+                except ValueError as error:
+                    log.warning("samples cannot be read and are left out", kind=kind, at=row.at, error=str(error))
+            rings.restored()
+        self.places.update(store.places())
+        self._remember(store.marks(since=at - TIERS[-1].span, most=_MOST_MARKS))
+        self.ledger.restore(store.usage())
+        for kept in store.curves(there):
+            self._curves[kept.uid] = _Live(namespace=kept.namespace, name=kept.name, curve=kept.curve, kept_at=at)
+        if self.devices.last >= 0:
+            self._at = datetime.fromtimestamp(self.devices.last, UTC)
+
+    async def _write(self) -> None:
+        store = self._store
+        if store is None:
+            self._pending.clear()
+            return
+        try:
+            while self._pending:
+                batch = self._pending[0]
+                await self._in_thread(lambda batch=batch: store.write(batch))  # type: ignore[misc]
+                self._pending.popleft()
+            if self._tidied is None or self._now() - self._tidied >= timedelta(seconds=_TIDY_SECONDS):
+                self._tidied = now = self._now()
+                self.ledger.forget(before=(now - timedelta(days=self._keep_days)).date())
+                await self._in_thread(lambda: store.forget(now=now, keep_days=self._keep_days))
+        except SamplesError as error:
+            log.warning("samples wait for the database", batches=len(self._pending), error=str(error))
+            # It may be another database by now, without our tables.
+            try:
+                await self._in_thread(store.open)
+            except SamplesError as again:
+                log.debug("the database cannot be opened", error=str(again))
+
+    def _put_namespaces(self, reading: Reading, *, at: int, marks: Iterable[Mark]) -> Sequence[Row]:
+        held = readings.by_namespace(reading.holdings)
+        starts, waits = self._starts(marks, jobs=reading.jobs)
+        subjects = sorted({*held, *reading.waiting, *reading.running, *starts})
+        values = np.empty((len(subjects), len(NAMESPACE)), np.float32)
+        for row, namespace in enumerate(subjects):
+            values[row, : len(HELD)] = readings.held(held.get(namespace, ()))
+            values[row, len(HELD) :] = (
+                reading.waiting.get(namespace, 0),
+                reading.running.get(namespace, 0),
+                starts.get(namespace, 0),
+                waits.get(namespace, 0.0),
+            )
+        return self.namespaces.put(at, subjects=subjects, values=values)
+
+    def _starts(
+        self, marks: Iterable[Mark], *, jobs: Mapping[str, GPUJob]
+    ) -> tuple[Mapping[str, int], Mapping[str, float]]:
+        """How many jobs started for the first time since the last sample, and how long they had waited together."""
+        starts: dict[str, int] = defaultdict(int)
+        waits: dict[str, float] = defaultdict(float)
+        if self._at is None:
+            return starts, waits
+        since = self._at.timestamp() - _LATE_SECONDS
+        for mark in marks:
+            job = jobs[mark.uid]
+            if mark.kind != "Started" or mark.at < since or job.status.attempts:
+                continue
+            starts[mark.namespace] += 1
+            waits[mark.namespace] += max(0.0, mark.at - moment(job.metadata.creation_timestamp).timestamp())
+        return starts, waits
+
+    def _put_curves(self, reading: Reading, *, at: int) -> list[KeptCurve]:
+        """Add to the curves of jobs that hold devices. Returns those that are due to be written."""
+        for uid, holdings in readings.by_job(reading.holdings).items():
+            if uid not in self._curves:
+                meta = reading.jobs[uid].metadata
+                # Until its first writing: jobs that started together are written together anyway.
+                live = _Live(namespace=meta.namespace, name=meta.name, curve=Curve(at), kept_at=at)
+                self._curves[uid] = live
+            self._curves[uid].curve.add(at, values=readings.held(holdings))
+        due = list[KeptCurve]()
+        for uid, live in list(self._curves.items()):
+            job = reading.jobs.get(uid)
+            ended = job is None or is_finished(job)
+            if ended or at - live.kept_at >= _CURVE_SECONDS:
+                live.kept_at = at
+                due.append(self._kept(uid, live=live))
+            if ended:
+                del self._curves[uid]
+                self._keep_ended(live)
+        return due
+
+    def _keep_ended(self, live: _Live) -> None:
+        if self._store is None:
+            self._ended[live.namespace, live.name] = live.curve
+            if len(self._ended) > _MOST_ENDED:
+                self._ended.popitem(last=False)
+
+    @staticmethod
+    def _kept(uid: str, *, live: _Live) -> KeptCurve:
+        return KeptCurve(
+            uid=uid, namespace=live.namespace, name=live.name, until=live.curve.end, data=live.curve.encode()
+        )
+
+    def _put_usage(self, reading: Reading, *, now: datetime) -> None:
+        """Count the GPU time since the last sample: of what is held, and of jobs that ended since then."""
+        before, self._at = self._at, now
+        gone, self._held = self._held, reading.holdings
+        if before is None:
+            return
+        ended = _ended(gone, reading=reading, unknown=before + (now - before) / 2)
+        self.ledger.add(spent([*reading.holdings, *ended], since=before, until=now))
+
+    def _new_marks(self, jobs: Iterable[GPUJob]) -> list[Mark]:
+        found, marked = list[Mark](), dict[str, str]()
+        for job in jobs:
+            uid, version = job.metadata.uid, job.metadata.resource_version
+            marked[uid] = version
+            if self._marked.get(uid) != version:
+                found += (mark for mark in marks_of(job) if mark.key not in self._marks)
+        self._marked = marked
+        self._remember(found)
+        return found
+
+    def _remember(self, marks: Iterable[Mark]) -> None:
+        self._marks.update((mark.key, mark) for mark in marks)
+        if len(self._marks) > _MOST_MARKS + _MOST_MARKS // 8:
+            latest = sorted(self._marks.values(), key=lambda mark: mark.at)[-_MOST_MARKS:]
+            self._marks = {mark.key: mark for mark in latest}
+
+    async def _in_thread(self, act: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act)
+
+
+def _ended(held: Iterable[Holding], *, reading: Reading, unknown: datetime) -> Iterator[Holding]:
+    """What pods held that hold nothing any more, until the end of their job, or until `unknown` without one."""
+    there = {(each.namespace, each.pod) for each in reading.holdings}
+    for each in held:
+        if (each.namespace, each.pod) in there:
+            continue
+        job = reading.jobs.get(each.job)
+        end = None if job is None else job.status.completion_time
+        yield replace(each, until=unknown if end is None else moment(end))

@@ -1,0 +1,111 @@
+"""GPU time by day, namespace, project, user and model: each share counts as its part of a device. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from types import MappingProxyType
+
+from dovetail_gateway.samples.readings import Holding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Account:
+    """For whom GPU time counts on a day (UTC)."""
+
+    day: date
+    namespace: str
+    project: str
+    user: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """GPU seconds that were promised, and what of them was at work by the measured utilization. They only grow."""
+
+    gpu_seconds: float = 0.0
+    used_seconds: float = 0.0
+
+    def plus(self, other: "Used") -> "Used":
+        """The sum."""
+        return Used(
+            gpu_seconds=self.gpu_seconds + other.gpu_seconds, used_seconds=self.used_seconds + other.used_seconds
+        )
+
+    def at_least(self, other: "Used") -> "Used":
+        """The larger of each: two gateways count the same, and one that was away has less."""
+        return Used(
+            gpu_seconds=max(self.gpu_seconds, other.gpu_seconds),
+            used_seconds=max(self.used_seconds, other.used_seconds),
+        )
+
+
+class Ledger:
+    """GPU time by account. Mutable."""
+
+    def __init__(self) -> None:
+        self._used: dict[Account, Used] = {}
+        self._changed: set[Account] = set()
+
+    def add(self, more: Mapping[Account, Used]) -> None:
+        """Add time."""
+        for account, used in more.items():
+            self._used[account] = self._used.get(account, Used()).plus(used)
+            self._changed.add(account)
+
+    def restore(self, known: Mapping[Account, Used]) -> None:
+        """Take what another process counted."""
+        for account, used in known.items():
+            self._used[account] = self._used.get(account, Used()).at_least(used)
+
+    def take_changed(self) -> dict[Account, Used]:
+        """The accounts that changed since this was last called."""
+        found = {account: self._used[account] for account in self._changed}
+        self._changed.clear()
+        return found
+
+    def between(self, since: date, *, until: date) -> Mapping[Account, Used]:
+        """The accounts of the days from `since`, before `until`."""
+        return MappingProxyType({each: used for each, used in self._used.items() if since <= each.day < until})
+
+    def forget(self, *, before: date) -> None:
+        """Drop the days before that one."""
+        self._used = {each: used for each, used in self._used.items() if each.day >= before}
+        self._changed &= self._used.keys()
+
+    @property
+    def first_day(self) -> date | None:
+        """The earliest day; None without any."""
+        return min((each.day for each in self._used), default=None)
+
+
+def spent(holdings: Iterable[Holding], *, since: datetime, until: datetime) -> dict[Account, Used]:
+    """What these holdings used between two times, each from its own start."""
+    found: dict[Account, Used] = {}
+    for holding in holdings:
+        begin = max(since, holding.since or since)
+        end = until if holding.until is None else min(until, holding.until)
+        for day, seconds in _by_day(begin, end=end):
+            account = Account(
+                day=day,
+                namespace=holding.namespace,
+                project=holding.project,
+                user=holding.user,
+                model=holding.model,
+            )
+            used = Used(
+                gpu_seconds=holding.promised * seconds,
+                used_seconds=holding.promised * (holding.utilization or 0.0) * seconds,
+            )
+            found[account] = found.get(account, Used()).plus(used)
+    return found
+
+
+def _by_day(begin: datetime, *, end: datetime) -> Iterable[tuple[date, float]]:
+    """The seconds of each day (UTC) from `begin` to `end`."""
+    begin, end = begin.astimezone(UTC), end.astimezone(UTC)
+    while begin < end:
+        midnight = datetime.combine(begin.date() + timedelta(days=1), datetime.min.time(), UTC)
+        stop = min(midnight, end)
+        yield begin.date(), (stop - begin).total_seconds()
+        begin = stop

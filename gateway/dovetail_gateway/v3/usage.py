@@ -1,0 +1,91 @@
+"""v3: who used how much GPU time."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+from dovetail.answers.usage import Usage, UsageGroup, UsageRow
+from dovetail.formats.timestamps import moment
+from dovetail.gpu.models import normalise
+from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.routing.problems import RequestFailedError
+from dovetail_gateway.routing.table import Answer, Call, Nothing
+from dovetail_gateway.samples.sampler import Sampler
+from dovetail_gateway.samples.usage import Account, Used
+from dovetail_gateway.v3.times import check_time
+from dovetail_gateway.v3.types.series import UsageQuery
+
+_DAYS: Final = timedelta(days=30)
+_HOUR: Final = 3600.0
+
+
+class GPUTime:
+    """The handler of `/api/v3/usage`."""
+
+    def __init__(self, cache: ClusterCache, *, sampler: Sampler, now: Callable[[], datetime]) -> None:
+        self._cache = cache
+        self._sampler = sampler
+        self._now = now
+
+    async def get_usage(self, call: Call[Nothing, UsageQuery, Any]) -> Answer:
+        """GPU time of the namespaces that the caller may list, by group, the most first."""
+        wanted = call.query
+        since, until = self._days(wanted)
+        prices = {normalise(model).family: price for model, price in self._cache.settings.gpu_hour_prices.items()}
+        groups: dict[str, dict[str, Used]] = defaultdict(dict)
+        for account, used in self._sampler.ledger.between(since, until=until).items():
+            if not call.sees.sees(account.namespace) or wanted.namespace not in {None, account.namespace}:
+                continue
+            models = groups[_group(account, by=wanted.by)]
+            models[account.model] = models.get(account.model, Used()).plus(used)
+        total: dict[str, Used] = {}
+        for models in groups.values():
+            for model, used in models.items():
+                total[model] = total.get(model, Used()).plus(used)
+        rows = [_row(group, models=models, prices=prices) for group, models in groups.items()]
+        order = (lambda row: (row.group,)) if wanted.by == "Day" else (lambda row: (-row.gpu_hours, row.group))
+        first = self._sampler.ledger.first_day
+        found = Usage(
+            since=since.isoformat(),
+            until=until.isoformat(),
+            kept_since=None if first is None else first.isoformat(),
+            currency=self._cache.settings.currency,
+            items=sorted(rows, key=order),
+            total=_row("", models=total, prices=prices),
+        )
+        return Answer(value=found)
+
+    def _days(self, wanted: UsageQuery) -> tuple[date, date]:
+        """The first day, and the day before which it ends. Raises `RequestFailedError`."""
+        check_time("since", text=wanted.since)
+        check_time("until", text=wanted.until)
+        tomorrow = (self._now() + timedelta(days=1)).astimezone(UTC).date()
+        until = tomorrow if wanted.until is None else moment(wanted.until).astimezone(UTC).date()
+        since = until - _DAYS if wanted.since is None else moment(wanted.since).astimezone(UTC).date()
+        if since >= until:
+            message = f'since "{wanted.since}": must be a day before until, which is {until}'
+            raise RequestFailedError(422, reason="Invalid", message=message)
+        return since, until
+
+
+def _group(account: Account, *, by: UsageGroup) -> str:
+    return {
+        "Namespace": account.namespace,
+        "Project": account.project,
+        "User": account.user,
+        "Model": account.model,
+        "Day": account.day.isoformat(),
+    }[by]
+
+
+def _row(group: str, *, models: Mapping[str, Used], prices: Mapping[str, float]) -> UsageRow:
+    hours = {model: used.gpu_seconds / _HOUR for model, used in models.items()}
+    priced = {model: value for model, value in hours.items() if model in prices}
+    return UsageRow(
+        group=group,
+        gpu_hours=round(sum(hours.values()), 4),
+        used_hours=round(sum(used.used_seconds for used in models.values()) / _HOUR, 4),
+        cost=round(sum(value * prices[model] for model, value in priced.items()), 2) if priced else None,
+        unpriced_hours=round(sum(hours.values()) - sum(priced.values()), 4),
+    )

@@ -1,0 +1,125 @@
+"""The rings beside a model that keeps every sample."""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail_gateway.samples.columns import DEVICE, HELD, Column
+from dovetail_gateway.samples.rings import STEP_SECONDS, TIERS, Rings, Row, grid
+
+T0 = 1_790_000_000 // 7200 * 7200
+PLAIN = (Column(name="level", kind="f4"), Column(name="count", kind="f4", fold="sum"))
+
+
+def put(rings: Rings, at: int, **values: float) -> list[Row]:
+    """One sample of each subject, the same number in each column."""
+    found = np.array([[each] * len(rings.columns) for each in values.values()], np.float32)
+    return rings.put(at, subjects=list(values), values=found.reshape(len(values), len(rings.columns)))
+
+
+def read(rings: Rings, *subjects: str, since: int, until: int, now: int, column: str = "level") -> list[list[float]]:
+    """The values of each time."""
+    found = rings.read(grid(since=since, until=until, now=now), subjects=subjects)
+    return [list(map(float, row)) for row in found.values[column]]
+
+
+def test_an_hour_is_there_in_steps_of_30_s() -> None:
+    rings = Rings(PLAIN)
+    for step in range(120):
+        put(rings, T0 + step * 30, a=step, b=2 * step)
+    end = T0 + 3600
+    found = read(rings, "b", "a", since=T0, until=end, now=end)
+    assert found == [[2 * step, step] for step in range(120)]
+
+
+def test_a_sample_that_was_not_taken_and_a_subject_that_was_not_there_are_not_known() -> None:
+    rings = Rings(PLAIN)
+    put(rings, T0, a=1)
+    put(rings, T0 + 60, a=3, b=4)
+    found = read(rings, "a", "b", "never", since=T0, until=T0 + 90, now=T0 + 90)
+    assert np.array_equal(found, [[1, np.nan, np.nan], [np.nan] * 3, [3, 4, np.nan]], equal_nan=True)
+
+
+@given(
+    steps=st.lists(st.integers(0, 2000), min_size=1, max_size=60, unique=True).map(sorted),
+    restart=st.integers(0, 60),
+)
+def test_each_tier_is_the_fold_of_the_finest_samples(steps: list[int], restart: int) -> None:
+    rings, kept, model = Rings(PLAIN), list[Row](), dict[int, float]()
+    for number, step in enumerate(steps):
+        at = T0 + step * STEP_SECONDS
+        if number == restart:
+            # Another process takes over from the rows that were written.
+            rings = Rings(PLAIN)
+            for row in kept:
+                rings.restore(row)
+            rings.restored()
+        kept += put(rings, at, a=number)
+        model[at] = number
+    last = max(model)
+    for tier, (fine, coarse) in enumerate(itertools.pairwise(TIERS), start=1):
+        at = last // coarse.seconds * coarse.seconds
+        for column, fold in (("level", np.mean), ("count", np.sum)):
+            expected = _folded(model, at=at, tier=tier, fold=fold)
+            found = rings._kept[tier][column][rings._place(tier, at), rings._slots["a"]]
+            assert found == pytest.approx(expected, rel=1e-5), (fine, coarse, column)
+
+
+def _folded(model: dict[int, float], *, at: int, tier: int, fold: object) -> float:
+    """The fold of the steps of the tier before, of those before it, and so on."""
+    if tier == 0:
+        return model.get(at, np.nan)
+    fine = TIERS[tier - 1].seconds
+    steps = [_folded(model, at=each, tier=tier - 1, fold=fold) for each in range(at, at + TIERS[tier].seconds, fine)]
+    known = [each for each in steps if not np.isnan(each)]
+    return float(fold(known)) if known else np.nan  # type: ignore[operator]
+
+
+def test_a_row_of_a_coarser_step_is_written_when_the_step_is_over() -> None:
+    rings = Rings(PLAIN)
+    rows = [[(row.tier, row.at - T0) for row in put(rings, T0 + step * 30, a=1)] for step in (0, 5, 9, 10, 60)]
+    assert rows == [[(0, 0)], [(0, 150)], [(0, 270)], [(1, 0), (0, 300)], [(1, 300), (2, 0), (0, 1800)]]
+
+
+def test_the_finest_steps_that_reach_back_are_chosen() -> None:
+    now = T0 + 10 * 86_400
+    chosen = [
+        grid(since=now - seconds, until=now, now=now).step for seconds in (60, 3600, 3660, 86_400, 604_800, 2_678_400)
+    ]
+    assert chosen == [30, 30, 30, 300, 1800, 7200]
+    assert grid(since=0, until=now, now=now).count == TIERS[-1].count
+
+
+def test_the_memory_of_subjects_that_are_gone_is_used_again() -> None:
+    rings = Rings(PLAIN)
+    for day in range(200):
+        put(rings, T0 + day * 86_400, **{f"node-{day}": 1, "stays": 2})
+    assert len(rings) < 40
+    now = T0 + 199 * 86_400
+    assert read(rings, "node-3", "stays", since=now, until=now + 30, now=now)[0][1] == 2
+
+
+def test_a_device_takes_7_bytes_a_sample_and_values_keep_their_digits() -> None:
+    assert sum(column.dtype.itemsize for column in DEVICE) == 7
+    rings = Rings(DEVICE)
+    values = np.array([[0.335, 0.8, 61, 0.25, 312], [np.nan, np.nan, np.nan, 1, np.nan]], np.float32)
+    rings.put(T0, subjects=["a", "b"], values=values)
+    found = rings.read(grid(since=T0, until=T0 + 30, now=T0 + 30), subjects=["a", "b"])
+    back = np.stack([found.values[column.name][0] for column in DEVICE], axis=1)
+    assert np.allclose(back, values, atol=1e-4, equal_nan=True)
+
+
+def test_the_hottest_of_a_step_counts_and_not_the_mean() -> None:
+    column = next(column for column in HELD if column.name == "temperature")
+    assert float(column.folded(np.array([[40, np.nan], [90, np.nan]], np.float32))[0]) == 90
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 15, b"\0" * 700])
+def test_a_row_of_other_columns_is_refused(data: bytes) -> None:
+    subjects: Sequence[str] = ("a", "b")
+    with pytest.raises(ValueError, match=f"{len(data)} bytes are no samples of 2 subjects"):
+        Rings(DEVICE).restore(Row(tier=0, at=T0, subjects=tuple(subjects), data=data))
