@@ -2,8 +2,9 @@
 import { language } from "./preferences";
 import { COMMON } from "./texts/common";
 import { PAGES } from "./texts/pages";
+import { PAST } from "./texts/past";
 
-const TEXTS = { ...COMMON, ...PAGES };
+const TEXTS = { ...COMMON, ...PAGES, ...PAST };
 
 export type Text = keyof typeof TEXTS;
 

@@ -12,6 +12,7 @@ from dovetail_gateway.access.places import Holder
 from dovetail_gateway.app import Gateway, Options, gateway
 from dovetail_gateway.console.serve import PATH
 from dovetail_gateway.routing.server import HEADER_BYTES, refuse
+from dovetail_gateway.samples.store import SampleStore
 
 HOST = "127.0.0.1"
 # How long the lists of a large cluster may take before the reason of the delay is shown.
@@ -26,13 +27,14 @@ async def serve(
     opened: Callable[[str, str], None],
     delayed: Callable[[str], None],
     stop: asyncio.Event,
+    store: SampleStore | None = None,
 ) -> None:
-    """Serve on loopback until `stop`.
+    """Serve on loopback until `stop`; without a `store`, what was used is known since the start.
 
     `opened` gets the address, and the code that signs one browser in as the kubeconfig's user. `delayed` gets the
     reason why the cluster is not complete after a while. Raises `ConfigError` for a port that is taken.
     """
-    async with gateway(connection, settings=settings, options=Options()) as made:
+    async with gateway(connection, settings=settings, options=Options(), store=store) as made:
         listening = connections.listening(
             made.application,
             host=HOST,

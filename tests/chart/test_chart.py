@@ -312,6 +312,7 @@ def test_by_what_people_are_told_of_jobs_comes_from_a_secret_where_one_is_named(
 @pytest.mark.parametrize(("key", "url", "found", "secret"), [
     ("history_url", "postgresql://me:geheim@db/x", "a password before its host", "history.secretName"),
     ("history_url", "postgresql://me@db/x?password=geheim", "a password in its query", "history.secretName"),
+    ("samples_url", "postgresql://me:geheim@db/x", "a password before its host", "history.secretName"),
     ("notify_url", "smtp://me:geheim@mail:587", "a password before its host", "notify.secretName"),
     ("notify_url", "https://hooks.example.org/services/geheim", "a path, which is what", "notify.secretName"),
 ])  # fmt: skip
@@ -353,6 +354,29 @@ def test_the_history_is_on_a_volume_unless_a_database_or_the_pod_is_asked_for(re
     }
     volume, url = volume_and_url(history__secretName="pg")
     assert ("emptyDir" in volume, url["valueFrom"]) == (True, {"secretKeyRef": {"name": "pg", "key": "url"}})
+
+
+def test_samples_are_on_a_volume_of_one_gateway_or_in_the_history_s_database(render: Render) -> None:
+    def found(**values: Any) -> tuple[Any, Any, str]:
+        chart = render(**values)
+        volumes = {each["name"]: each for each in pods(chart)["dovetail-gateway"]["volumes"]}
+        env = {each["name"]: each for each in containers(chart)["gateway"]["env"]}
+        strategy = named(chart, "Deployment", "dovetail-gateway")["spec"].get("strategy", {"type": "RollingUpdate"})
+        return volumes.get("samples"), env["DOVETAIL_SAMPLES_URL"], strategy["type"]
+
+    file = {"name": "DOVETAIL_SAMPLES_URL", "value": "sqlite:////var/lib/dovetail/samples.db"}
+    claim = {"name": "samples", "persistentVolumeClaim": {"claimName": "dovetail-samples"}}
+    assert found() == (claim, file, "Recreate")
+    assert named(render(), "PersistentVolumeClaim", "dovetail-samples")["metadata"]["annotations"] == {
+        "helm.sh/resource-policy": "keep"
+    }
+    in_pod = ({"name": "samples", "emptyDir": {}}, file, "RollingUpdate")
+    for other in ({"history__persistence__enabled": False}, {"gateway__replicas": 2}, {"observe__enabled": True}):
+        assert found(**other) == in_pod
+        claims = [each["metadata"]["name"] for each in of_kind(render(**other), "PersistentVolumeClaim")]
+        assert "dovetail-samples" not in claims
+    volume, url, _ = found(history__secretName="pg", gateway__replicas=2)
+    assert (volume, url["valueFrom"]) == (None, {"secretKeyRef": {"name": "pg", "key": "url"}})
 
 
 def test_only_the_extender_may_bind(chart: list[dict[str, Any]]) -> None:

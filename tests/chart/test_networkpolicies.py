@@ -170,6 +170,8 @@ def test_the_operator_reaches_the_servers_that_the_values_name(
     found = {pod.name: pod for pod in pods(render(**values))}
     assert found["dovetail-operator"].reaches() == {53, 443, 6443} | ports
     assert found["dovetail-scheduler"].reaches() == {53, 443, 6443}
+    in_database = {5432} if "history__secretName" in values else set()
+    assert found["dovetail-gateway"].reaches() == {53, 443, 6443} | in_database
 
 
 def test_where_no_namespace_is_named_nobody_scrapes(render: Render) -> None:

@@ -51,5 +51,6 @@ def _prepare(machine: Machine, *, archives: list[Path]) -> None:
     machine.kubectl("create", "namespace", NAMESPACE)
     # Every pod of the chart must comply with it.
     machine.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
-    machine.kubectl("create", "-f", "-", stdin=machines.make_volume(folder=machine.folder / "history"))
+    for name in ("history", "samples"):
+        machine.kubectl("create", "-f", "-", stdin=machines.make_volume(name, folder=machine.folder / name))
     machine.before.update(machine.names())

@@ -166,17 +166,17 @@ def earlier_chart(folder: Path) -> Path | None:
     return chart if re.findall(r"- name: (v\w+)\n", stored) == [names.VERSION] else None
 
 
-def make_volume(folder: Path) -> str:
-    """A volume in a folder of this machine, reserved for the claim of the history."""
+def make_volume(name: str, *, folder: Path) -> str:
+    """A volume in a folder of this machine, reserved for the claim of the history or of the samples."""
     folder.mkdir()
-    # The operator runs as a user without rights here.
+    # Operator and gateway run as a user without rights here.
     folder.chmod(0o777)
-    claim = {"name": "dovetail-history", "namespace": NAMESPACE}
+    claim = {"name": f"dovetail-{name}", "namespace": NAMESPACE}
     spec = {
         "capacity": {"storage": "5Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
         "hostPath": {"path": str(folder)}, "claimRef": claim,
     }  # fmt: skip
-    return json.dumps({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "history"}, "spec": spec})
+    return json.dumps({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
 
 
 def make_job(name: str, *, gpu: str = "1(T4)", command: str = "env") -> str:

@@ -126,6 +126,7 @@ def test_an_uninstall_leaves_the_crds_the_jobs_and_the_history(machine: Machine)
     wanted = {
         *(("CustomResourceDefinition", "", f"{kind}.dovetail.dev") for kind in KINDS),
         ("PersistentVolumeClaim", NAMESPACE, "dovetail-history"),
+        ("PersistentVolumeClaim", NAMESPACE, "dovetail-samples"),
         ("ConfigMap", NAMESPACE, "dovetail-job-numbers"),
     }
     # The garbage collector may still delete what deleted objects owned.

@@ -170,7 +170,6 @@ export const COMMON = {
   promised: ["Promised", "承诺"],
   used: ["Used", "已用"],
   load: ["Load", "负载"],
-  loadSince: ["Load since this page was opened", "打开本页以来的负载"],
   log: ["Log", "日志"],
   logShow: ["Follow the log", "跟踪日志"],
   logStop: ["Stop", "停止"],

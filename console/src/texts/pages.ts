@@ -42,7 +42,6 @@ export const PAGES = {
   temperature: ["Temperature", "温度"],
   power: ["Power", "功率"],
   allNamespaces: ["All namespaces", "全部命名空间"],
-  chartNow: ["{0}. Now: {1}", "{0}。当前：{1}"],
   // Overview
   clusterNow: ["The cluster now", "集群现状"],
   usedOfPromised: ["At work, of what is promised", "已承诺中的实际使用"],

@@ -141,7 +141,7 @@ readinessProbe:
 {{- /* Every account of the cluster may read the ConfigMap. The same check as dovetail.config.credentials, which refuses the file too. */ -}}
 {{- define "dovetail.refuseCredentials" -}}
 {{- $why := "every account of the cluster may read the ConfigMap dovetail-config: put the URL into a Secret of the release's namespace, key url, and name that in" -}}
-{{- range $key, $secret := dict "history_url" "history.secretName" "notify_url" "notify.secretName" -}}
+{{- range $key, $secret := dict "history_url" "history.secretName" "samples_url" "history.secretName" "notify_url" "notify.secretName" -}}
 {{- $url := dig $key "" $.Values.config | toString -}}
 {{- $query := regexReplaceAll "^[^?]*" $url "" -}}
 {{- if regexMatch "://[^@]*:[^@]*@" $url -}}
@@ -619,6 +619,13 @@ strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
 {{- define "dovetail.historyClaim" -}}
 {{- if and .Values.history.persistence.enabled (not .Values.history.secretName) -}}
 {{- .Values.history.persistence.existingClaim | default "dovetail-history" -}}
+{{- end -}}
+{{- end }}
+
+{{/* The claim of the volume with the gateway's samples; empty if it has none. Several gateways need a database. */}}
+{{- define "dovetail.samplesClaim" -}}
+{{- if and .Values.history.persistence.enabled (not .Values.history.secretName) (not .Values.observe.enabled) (eq (int .Values.gateway.replicas) 1) -}}
+dovetail-samples
 {{- end -}}
 {{- end }}
 

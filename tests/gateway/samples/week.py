@@ -1,13 +1,14 @@
 """A gateway whose sampler runs under a clock that tests move."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dovetail.config.settings import Settings
+from dovetail_gateway.samples.sampler import Sampler
 from dovetail_gateway.samples.store import SampleStore
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.served import Face, serving
@@ -18,12 +19,13 @@ BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 
 @dataclass
 class Clock:
-    """The time of the gateway."""
+    """The time of the gateway: that of the tests, until it `runs` like every clock."""
 
     now: datetime = field(default=BEGIN)
+    runs: bool = False
 
     def __call__(self) -> datetime:
-        return self.now
+        return datetime.now(UTC) if self.runs else self.now
 
     def move(self, **by: float) -> datetime:
         self.now += timedelta(**by)
@@ -67,6 +69,21 @@ class Sampled:
         found = await self.face.get(f"/api/v3/usage?{query}", token=token)
         assert found.status == status, found.text
         return found.json
+
+
+# How often a week is sampled: half-hourly, in its last day every five minutes, in its last hour every 30 s.
+WEEK: Final = ((6 * 86_400, 1800), (82_800, 300), (3600, 30))
+
+
+async def sample_week(sampler: Sampler, clock: Clock, *, before: Callable[[datetime], Awaitable[None]]) -> None:
+    """Let the sampler sample the week before now; `before` each sample, the cluster changes."""
+    clock.now = datetime.now(UTC) - timedelta(days=7)
+    for span, seconds in WEEK:
+        for _ in range(span // seconds):
+            await before(clock.now)
+            await sampler.sample()
+            clock.move(seconds=seconds)
+    clock.runs = True
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 // The parts, once.
 import { Ban, Inbox, Plus, RefreshCw } from "lucide";
 import { useSignal } from "@preact/signals";
-import type { Phase } from "../../api/types";
+import type { Phase, Series } from "../../api/types";
 import { Badge, type Tone } from "../../design/badge";
 import { Button, ButtonLink, IconButton, type Kind } from "../../design/button";
 import { Card, Facts, StatTile } from "../../design/card";
@@ -16,7 +16,8 @@ import { Tabs } from "../../design/page";
 import { Table } from "../../design/table";
 import { notify, notifyProblem } from "../../design/toast";
 import { PhaseBadge } from "../../parts/basics";
-import { LiveChart } from "../../parts/live_chart";
+import { TimeChart } from "../../time/chart";
+import { UNITS } from "../../time/units";
 import { PHASES } from "../jobs/filter";
 
 const KINDS: readonly Kind[] = ["primary", "secondary", "danger", "risky", "quiet"];
@@ -27,7 +28,11 @@ const ROWS = [
   { node: "gpu-02", model: "8 × V100", load: 0.31 },
 ];
 
-// The names of the parts stay as they are in the code, in every language.
+const SERIES: Series = {
+  since: "2026-11-01T12:00:00Z", stepSeconds: 300, keptSince: "2026-11-01T12:00:00Z", items: [], marksLeftOut: 0,
+  marks: [{ at: "2026-11-01T12:05:00Z", kind: "Started", namespace: "vision", job: "train", number: 12, nodes: ["a"] }, { at: "2026-11-01T12:15:00Z", kind: "Preempted", namespace: "vision", job: "train", number: 12, nodes: ["a"] }],
+};
+
 export function Sheet({ scheme }: { scheme: "light" | "dark" }) {
   const open = useSignal<"dialog" | "drawer" | null>(null);
   const text = useSignal("");
@@ -107,7 +112,7 @@ export function Sheet({ scheme }: { scheme: "light" | "dark" }) {
           </Dialog>
         )}
       </Card>
-      <Card title={named("Chart")}><LiveChart title={named("Load")} lines={[{ name: "0", value: 0.8 }, { name: "1", value: 0.3 }]} /></Card>
+      <Card title={named("Chart")}><TimeChart title={named("Load")} unit={UNITS.share} series={SERIES} marks={SERIES.marks} lines={[{ name: "0", values: [0.2, 0.8, 0.7, null, 0.9], filled: true }, { name: "1", values: [0.1, 0.3, 0.3, 0.5, 0.4] }]} /></Card>
       <Card title={named("Empty")}><Empty icon={Inbox} title="No jobs yet" text="Submit one to see it here." actions={<Button kind="primary">New job</Button>} /></Card>
       <Card title={named("Loading")}><Skeleton /></Card>
       <Card title={named("Text to copy")}>

@@ -1,4 +1,4 @@
-// The devices of a job with what they do now, and their load as it comes in.
+// The devices of a job with what they do now.
 import type { DeviceRow, JobDevice, JobRow } from "../../api/types";
 import { Card } from "../../design/card";
 import { MeterLine } from "../../design/meter";
@@ -6,7 +6,6 @@ import { type Column, Table } from "../../design/table";
 import { age, gib, percent } from "../../format";
 import { nodes } from "../../live/store";
 import { NodeLink } from "../../parts/basics";
-import { LiveChart } from "../../parts/live_chart";
 import { t } from "../../texts";
 
 interface Held {
@@ -14,8 +13,6 @@ interface Held {
   device: DeviceRow | undefined;
   observedAt: string | null;
 }
-
-const nameOf = ({ held }: Held): string => `${held.node}:${held.index}`;
 
 const COLUMNS = (now: boolean): Column<Held>[] => [
   { id: "device", title: t("device"), cell: ({ held }) => <span><NodeLink name={held.node} />:{held.index}</span> },
@@ -43,9 +40,6 @@ function loadOf({ device }: Held) {
   return load === null || load === undefined ? "–" : <MeterLine part={load} label={percent(load)} text={percent(load)} tone="good" />;
 }
 
-// More lines in one chart cannot be told apart.
-const MOST_LINES = 8;
-
 export function Devices({ job }: { job: JobRow }) {
   if (!job.devices.length) return null;
   const rows = job.devices.map((held): Held => {
@@ -54,11 +48,9 @@ export function Devices({ job }: { job: JobRow }) {
     return { held, device, observedAt: device?.measuredAt ?? node?.observedAt ?? null };
   });
   const now = job.completedAt === null;
-  const lines = rows.slice(0, MOST_LINES).map((row) => ({ name: nameOf(row), value: row.device?.utilization ?? null }));
   return (
     <Card title={t("devices")} flush>
       <Table label={t("devices")} rows={rows} columns={COLUMNS(now)} keyOf={(row) => `${row.held.uuid} ${row.held.worker}`} />
-      {now && <div class="chart-frame"><LiveChart title={t("loadSince")} lines={lines} /></div>}
     </Card>
   );
 }

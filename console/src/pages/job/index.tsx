@@ -16,6 +16,7 @@ import { messageOf } from "../../reasons";
 import { manifest } from "../../requests";
 import { pathTo, place } from "../../router";
 import { t } from "../../texts";
+import { JobCharts } from "../../time/charts";
 import { Actions } from "./actions";
 import { Devices } from "./devices";
 import { Logs } from "./logs";
@@ -51,6 +52,7 @@ export function JobPage() {
         <div class="stack wide">
           {!ended && !row.startedAt && <Why job={row} details={details} read={explanation} />}
           {row.startedAt && <Logs job={row} />}
+          {row.startedAt && <JobCharts namespace={namespace} name={name} />}
           <Devices job={row} />
           <Commands job={row} details={details} />
         </div>
@@ -65,19 +67,23 @@ export function JobPage() {
   );
 }
 
+// A job whose object is gone keeps its curves.
 const Missing = ({ namespace, name }: { namespace: string; name: string }) => (
-  <Empty
-    page
-    icon={SearchX}
-    title={t("noJobTitle")}
-    text={t("noJob", name, namespace)}
-    actions={
-      <>
-        <ButtonLink href={pathTo("jobs")}>{t("toJobs")}</ButtonLink>
-        <ButtonLink href={`${pathTo("jobs")}?state=all&search=${encodeURIComponent(name)}`}>{t("searchFor", name)}</ButtonLink>
-      </>
-    }
-  />
+  <>
+    <Empty
+      page
+      icon={SearchX}
+      title={t("noJobTitle")}
+      text={t("noJob", name, namespace)}
+      actions={
+        <>
+          <ButtonLink href={pathTo("jobs")}>{t("toJobs")}</ButtonLink>
+          <ButtonLink href={`${pathTo("jobs")}?state=all&search=${encodeURIComponent(name)}`}>{t("searchFor", name)}</ButtonLink>
+        </>
+      }
+    />
+    <JobCharts namespace={namespace} name={name} quiet />
+  </>
 );
 
 // Spec and status, read again whenever the job's row changes.

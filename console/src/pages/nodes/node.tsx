@@ -12,10 +12,10 @@ import { age, gib, gpus, percent } from "../../format";
 import { jobs, keyOf, nodes, sequence } from "../../live/store";
 import { FINISHED, JobLink, PhaseBadge, requestOf, shortUser } from "../../parts/basics";
 import { DeviceBadge, NodeBadge } from "../../parts/devices";
-import { LiveChart } from "../../parts/live_chart";
 import { promisedOf, useOf } from "../../parts/use";
 import { pathTo, place } from "../../router";
 import { t } from "../../texts";
+import { NodeCharts } from "../../time/charts";
 import { Findings } from "../overview/findings";
 import { modelsOf } from "./index";
 
@@ -38,10 +38,8 @@ export function NodePage() {
         <div class="stack wide">
           <Card title={t("devices")} flush>
             <Table label={t("devices")} rows={node.devices} columns={DEVICES()} keyOf={(device) => device.uuid} />
-            <div class="chart-frame">
-              <LiveChart title={t("loadSince")} lines={node.devices.slice(0, 8).map((device) => ({ name: String(device.index), value: device.utilization }))} />
-            </div>
           </Card>
+          <NodeCharts node={name} />
           <Card title={t("jobsHere")} flush>
             {here.length ? <Table label={t("jobsHere")} rows={here} columns={JOBS()} keyOf={keyOf} /> : <Empty icon={SearchX} title={t("noJobsHere")} text={t("noJobsHereText")} />}
           </Card>

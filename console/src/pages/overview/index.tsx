@@ -15,6 +15,7 @@ import { useOf } from "../../parts/use";
 import { messageOf } from "../../reasons";
 import { pathTo } from "../../router";
 import { t } from "../../texts";
+import { ClusterCharts } from "../../time/charts";
 import { Findings } from "./findings";
 import { chosenNamespace, Models } from "./models";
 
@@ -25,6 +26,7 @@ export function OverviewPage() {
     <>
       <PageHead title={t("overview")} />
       <Cluster />
+      <ClusterCharts />
       <div class="halves">
         <OwnJobs />
         <NextUp />

@@ -42,7 +42,7 @@ class RecordKeys(BaseModel):
         json_schema_extra={
             "unit": "currency per hour",
             "allowed": "a map of model names to prices",
-            "entry": "a price from 0 to 1000000",
+            "entry": "a price from 0 to 1000000 (currency per hour)",
             LIVE: True,
         },
     )
@@ -50,7 +50,11 @@ class RecordKeys(BaseModel):
         default="USD",
         description="The currency of gpu_hour_prices.",
         pattern=r"^[A-Z]{3}$",
-        json_schema_extra={"unit": "ISO 4217", "allowed": "three capital letters such as EUR", LIVE: True},
+        json_schema_extra={
+            "unit": "ISO 4217",
+            "allowed": "three capital letters such as EUR (ISO 4217)",
+            LIVE: True,
+        },
     )
     notify_url: str = Field(
         default="",

@@ -13,7 +13,9 @@ from dovetail_gateway.v3.types.common import Input, NamespaceName
 class SeriesQuery(Input, frozen=True, kw_only=True):
     """Whose curves, and of which time."""
 
-    of: Annotated[Subject, Meta(description="What the curves are of. Device: each device of the node `name`.")]
+    of: Annotated[Subject, Meta(description="What the curves are of. Device: each device of the node `name`.")] = (
+        "Cluster"
+    )
     name: Annotated[
         Annotated[str, Meta(max_length=253)] | None,
         Meta(

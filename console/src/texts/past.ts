@@ -1,0 +1,37 @@
+// Texts of what is over time, of usage and of quotas: English, Simplified Chinese.
+
+export const PAST = {
+  // Curves
+  overTime: ["Over time", "历史曲线"],
+  timeRange: ["Time range", "时间范围"],
+  anHour: ["1 h", "1 小时"],
+  aDay: ["1 d", "1 天"],
+  aWeek: ["1 w", "1 周"],
+  aMonth: ["1 mo", "1 个月"],
+  wholeRun: ["Whole run", "整个运行"],
+  earlier: ["Earlier", "更早"],
+  later: ["Later", "更晚"],
+  wholeRange: ["Show the whole range", "显示整个范围"],
+  atWork: ["At work", "使用中"],
+  allGpus: ["All GPUs", "全部 GPU"],
+  queue: ["Queue", "队列"],
+  waitingLine: ["Waiting", "等待"],
+  runningLine: ["Running", "运行"],
+  loadByModel: ["Load by model", "各型号负载"],
+  meanWait: ["Wait of the jobs that started", "已启动作业的等待时间"],
+  ofPromised: ["Of what is promised", "占已承诺"],
+  noSamples: ["No samples yet", "尚无采样"],
+  noSamplesText: [
+    "The gateway samples every 30 s. The first curves are here within a minute.",
+    "网关每 30 秒采样一次。一分钟内会出现最初的曲线。",
+  ],
+  firstSample: ["The gateway has taken no sample yet.", "网关尚未采样。"],
+  keptSince: ["There are samples since {0}.", "自 {0} 起有采样。"],
+  marks: ["Starts, moves, preemptions and ends: {0}", "启动、迁移、抢占和结束：{0}"],
+  markStarted: ["Started:", "启动："],
+  markMoved: ["Started on other nodes:", "在其他节点启动："],
+  markPreempted: ["Preempted:", "被抢占："],
+  markEnded: ["Ended:", "结束："],
+  lineUnknown: ["{0}: not known.", "{0}：未知。"],
+  lineSummary: ["{0}: last {1}, mean {2}, at most {3}.", "{0}：最新 {1}，平均 {2}，最高 {3}。"],
+} as const;

@@ -1,0 +1,130 @@
+// The charts of the pages: which figures stand together, and with which names.
+import type { Mark, Series, SeriesRow } from "../api/types";
+import { Empty } from "../design/empty";
+import { t } from "../texts";
+import { ChartLine } from "lucide";
+import { TimeCard } from "./card";
+import { TimeChart } from "./chart";
+import type { Range } from "./range";
+import { useSeries } from "./series";
+import { UNITS } from "./units";
+
+const NONE: SeriesRow = {
+  namespace: "", name: "", gpus: null, promised: null, used: null, utilization: null, memory: null, powerWatts: null,
+  temperatureCelsius: null, waiting: null, running: null, starts: null, meanWaitSeconds: null,
+};
+const first = (series: Series): SeriesRow => series.items[0] ?? NONE;
+const ofKinds = (series: Series | null, kinds: readonly Mark["kind"][]): readonly Mark[] => (series?.marks ?? []).filter((mark) => kinds.includes(mark.kind));
+
+// Promised against used, in GPUs; all GPUs too where they are known.
+const Gpus = ({ series, row, marks }: { series: Series; row: SeriesRow; marks?: readonly Mark[] }) => (
+  <TimeChart
+    title={t("gpus")}
+    unit={UNITS.gpus}
+    series={series}
+    {...(marks ? { marks } : {})}
+    lines={[
+      { name: t("promised"), values: row.promised },
+      { name: t("atWork"), values: row.used, filled: true },
+      { name: t("allGpus"), values: row.gpus },
+    ]}
+  />
+);
+
+// Of a cluster, preemptions and moves: starts and ends are too many.
+export function ClusterCharts() {
+  const read = useSeries("of=Cluster", "1d");
+  const models = useSeries("of=Model", "1d");
+  const marks = ofKinds(read.found, ["Moved", "Preempted"]);
+  return (
+    <TimeCard
+      read={read}
+      otherwise="1d"
+      marks={marks}
+      draw={(series) => (
+        <>
+          <Gpus series={series} row={first(series)} marks={marks} />
+          <TimeChart title={t("queue")} unit={UNITS.jobs} series={series} marks={marks} lines={[{ name: t("waitingLine"), values: first(series).waiting, filled: true }, { name: t("runningLine"), values: first(series).running }]} />
+          {models.found && <TimeChart title={t("loadByModel")} unit={UNITS.share} series={models.found} lines={models.found.items.map((row) => ({ name: row.name, values: row.utilization }))} />}
+          <TimeChart title={t("meanWait")} unit={UNITS.seconds} series={series} lines={[{ name: t("meanWait"), values: first(series).meanWaitSeconds }]} />
+          <TimeChart title={t("memory")} unit={UNITS.share} series={series} lines={[{ name: t("memory"), values: first(series).memory, filled: true }]} />
+          <TimeChart title={t("power")} unit={UNITS.watts} series={series} lines={[{ name: t("power"), values: first(series).powerWatts, filled: true }]} />
+        </>
+      )}
+    />
+  );
+}
+
+export function NodeCharts({ node }: { node: string }) {
+  const name = encodeURIComponent(node);
+  const read = useSeries(`of=Node&name=${name}`, "1d");
+  const devices = useSeries(`of=Device&name=${name}`, "1d");
+  const marks = read.found?.marks ?? [];
+  const each = (of: (row: SeriesRow) => SeriesRow["used"]) => (devices.found?.items ?? []).map((row) => ({ name: row.name, values: of(row) }));
+  return (
+    <TimeCard
+      read={read}
+      otherwise="1d"
+      marks={marks}
+      draw={(series) => (
+        <>
+          <Gpus series={series} row={first(series)} marks={marks} />
+          {devices.found && (
+            <>
+              <TimeChart title={t("load")} unit={UNITS.share} series={devices.found} marks={marks} lines={each((row) => row.utilization)} />
+              <TimeChart title={t("memory")} unit={UNITS.share} series={devices.found} lines={each((row) => row.memory)} />
+              <TimeChart title={t("temperature")} unit={UNITS.celsius} series={devices.found} lines={each((row) => row.temperatureCelsius)} />
+            </>
+          )}
+          <TimeChart title={t("power")} unit={UNITS.watts} series={series} lines={[{ name: t("power"), values: first(series).powerWatts, filled: true }]} />
+        </>
+      )}
+    />
+  );
+}
+
+// From its start to its end, until a part is brushed.
+export function JobCharts({ namespace, name, quiet }: { namespace: string; name: string; quiet?: boolean }) {
+  const read = useSeries(`of=Job&namespace=${encodeURIComponent(namespace)}&name=${encodeURIComponent(name)}`, null);
+  const marks = read.found?.marks ?? [];
+  if (quiet && !read.found) return null;
+  return (
+    <TimeCard
+      read={read}
+      otherwise={null}
+      marks={marks}
+      draw={(series) => (
+        <>
+          <Gpus series={series} row={first(series)} marks={marks} />
+          <TimeChart title={t("memory")} unit={UNITS.share} series={series} marks={marks} lines={[{ name: t("ofPromised"), values: first(series).memory, filled: true }]} />
+          <TimeChart title={t("temperature")} unit={UNITS.celsius} series={series} lines={[{ name: t("hottest"), values: first(series).temperatureCelsius }]} />
+          <TimeChart title={t("power")} unit={UNITS.watts} series={series} lines={[{ name: t("power"), values: first(series).powerWatts, filled: true }]} />
+        </>
+      )}
+    />
+  );
+}
+
+// A project's namespace, or all of them: one line each.
+export function NamespaceCharts({ otherwise }: { otherwise: Range }) {
+  const read = useSeries("of=Namespace", otherwise);
+  const lines = (of: (row: SeriesRow) => SeriesRow["used"]) => (read.found?.items ?? []).slice(0, 8).map((row) => ({ name: row.name, values: of(row) }));
+  return (
+    <TimeCard
+      read={read}
+      otherwise={otherwise}
+      draw={(series) =>
+        series.items.length ? (
+          <>
+            <TimeChart title={t("promised")} unit={UNITS.gpus} series={series} lines={lines((row) => row.promised)} />
+            <TimeChart title={t("atWork")} unit={UNITS.gpus} series={series} lines={lines((row) => row.used)} />
+            <TimeChart title={t("waitingJobs")} unit={UNITS.jobs} series={series} lines={lines((row) => row.waiting)} />
+            <TimeChart title={t("meanWait")} unit={UNITS.seconds} series={series} lines={lines((row) => row.meanWaitSeconds)} />
+          </>
+        ) : (
+          <Empty icon={ChartLine} title={t("noSamples")} text={t("noSamplesText")} />
+        )
+      }
+    />
+  );
+}

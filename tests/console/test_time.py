@@ -1,0 +1,189 @@
+"""What was used over time in a real browser: a week that the gateway's own sampler kept under a moved clock."""
+
+import asyncio
+import math
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Locator, Page, expect
+
+from dovetail.formats.timestamps import timestamp
+from dovetail_gateway.app import Options
+from tests.console import browser as browsers
+from tests.console.browser import Window, shows, violations
+from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.builders import make_bound_pod, make_job
+from tests.gateway.samples.week import Clock, sample_week
+from tests.gateway.served import Face, serving
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+# Ran yesterday on node `a`, was preempted, and went on at node `b`; its object is gone.
+GONE = "sweep"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def week(api: GatewayApiServer) -> AsyncIterator[Face]:
+    """A gateway that was there all week. Devices work by day, and those of pods more."""
+    clock = Clock()
+    async with serving(api, options=Options(rates=None), now=clock) as face:
+
+        async def change(now: datetime) -> None:
+            by_day = 0.5 + 0.45 * math.sin((now.hour - 8) / 24 * 2 * math.pi)
+            for node in "ab":
+                report = api.objects["gpunodes"][node]
+                for index, device in enumerate(report["status"]["devices"]):
+                    load = by_day * (1 - index / 12) if index < 6 else 0.02
+                    figures = {"powerWatts": round(70 + 230 * load), "temperatureCelsius": round(34 + 45 * load)}
+                    device.update({"utilization": load, "usedMiB": round(30_000 * load)} | figures)
+                api.put("gpunodes", report)
+            _past_job(api, now=now)
+            await face.until_like(api)
+
+        await sample_week(face.made.sampler, clock, before=change)
+        sampling = asyncio.ensure_future(face.made.sampler.run())
+        yield face
+        sampling.cancel()
+
+
+def _past_job(api: GatewayApiServer, *, now: datetime) -> None:
+    """The job of yesterday, as it is at this time."""
+    start = datetime.now(UTC) - timedelta(hours=20)
+    hours, key = (now - start).total_seconds() / 3600, f"red/{GONE}"
+    if hours < 0 or hours > 8:
+        for kind, name in (("gpujobs", key), ("pods", f"{key}-0")):
+            if name in api.objects[kind]:
+                api.delete(kind, name)
+        return
+    node = "a" if hours < 3 else "b"
+    first = {"number": 1, "reason": "Preempted", "message": "", "counted": False, "nodes": ["a"]}
+    first |= {"startTime": timestamp(start), "endTime": timestamp(start + timedelta(hours=3))}
+    status: dict[str, Any] = {"phase": "Running", "number": 9, "gpus": 1, "request": "1(V100)", "nodes": [node]}
+    status["startTime"] = timestamp(start)
+    if node == "b":
+        preempted = {"count": 1, "lastTime": first["endTime"]}
+        status |= {"startTime": timestamp(start + timedelta(hours=3.5)), "attempts": [first], "preemption": preempted}
+    api.put("gpujobs", make_job(GONE, namespace="red", number=9, user="rita", status=status))
+    api.put("pods", make_bound_pod(f"{GONE}-0", namespace="red", job=GONE, number=9, device=f"{node}-3", node=node))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def window(browser: Browser, week: Face) -> AsyncIterator[Window]:
+    async with browsers.window(browser, url=week.url) as made:
+        yield made
+
+
+def chart(page: Page, name: str) -> Locator:
+    """The chart whose description begins with this title."""
+    return page.get_by_role("img", name=re.compile(rf"^{re.escape(name)}\. "))
+
+
+async def drag(page: Page, plot: Locator, *, since: float, until: float) -> None:
+    """Drag over a part of the chart's surface."""
+    box = await plot.locator(".u-over").bounding_box()
+    assert box is not None
+    height = box["y"] + box["height"] / 2
+    await page.mouse.move(box["x"] + since * box["width"], height)
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + until * box["width"], height, steps=6)
+    await page.mouse.up()
+
+
+async def test_the_overview_shows_the_week_of_the_cluster(window: Window) -> None:
+    page = await window.sign_in("red-token")
+    await expect(chart(page, "GPUs")).to_be_visible()
+    await page.get_by_role("link", name="1 w").click()
+    assert page.url.endswith("/console/overview?range=1w") or page.url.endswith("/console/?range=1w")
+    text = await chart(page, "GPUs").get_attribute("aria-label") or ""
+    assert re.search(r"Promised: last 2, mean 2(\.\d)?, at most 3\. At work: last \d+(\.\d)?, mean \d", text), text
+    await expect(chart(page, "Load by model")).to_have_attribute("aria-label", re.compile("V100: last"))
+
+
+async def test_brushing_one_chart_brushes_the_page_and_the_link_carries_it(window: Window) -> None:
+    page = await window.sign_in("red-token", path="node/a?range=1d")
+    await expect(chart(page, "GPUs")).to_be_visible()
+    before = await chart(page, "Load").get_attribute("aria-label")
+    await drag(page, chart(page, "GPUs"), since=0.1, until=0.25)
+    await expect(page).to_have_url(re.compile(r"range=1d&from=.*Z&to=.*Z"))
+    await expect(chart(page, "Load")).not_to_have_attribute("aria-label", before or "")
+    part = await chart(page, "Load").get_attribute("aria-label") or ""
+    again = await window.tab(page.url.partition("/console/")[2])
+    await expect(chart(again, "Load")).to_have_attribute("aria-label", part)
+    await again.get_by_role("button", name="Show the whole range").click()
+    await expect(again).to_have_url(re.compile(r"\?range=1d$"))
+
+
+async def test_earlier_and_later_move_the_time_with_the_keyboard(window: Window) -> None:
+    page = await window.sign_in("red-token", path="node/a?range=1h")
+    await page.get_by_role("button", name="Earlier").focus()
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_url(re.compile("from="))
+    moved = page.url
+    await page.get_by_role("button", name="Later").focus()
+    await page.keyboard.press("Enter")
+    await expect(page).not_to_have_url(moved)
+
+
+async def test_what_one_points_at_is_shown_in_every_chart(window: Window) -> None:
+    page = await window.sign_in("red-token", path="node/a?range=1d")
+    shown = page.locator("figure", has=chart(page, "Temperature")).locator(".key b").first
+    before = await shown.inner_text()
+    plot = chart(page, "GPUs").locator(".u-over")
+    for part in (0.1, 0.3, 0.5, 0.7):
+        box = await plot.bounding_box()
+        assert box is not None
+        await plot.hover(position={"x": box["width"] * part, "y": 20})
+        if await shown.inner_text() != before:
+            return
+    raise AssertionError(f"always {before}")
+
+
+async def test_starts_moves_preemptions_and_ends_are_marks(window: Window) -> None:
+    page = await window.sign_in("red-token", path="node/b?range=1w")
+    await page.get_by_text("Starts, moves, preemptions and ends: 1").click()
+    await expect(page.locator(".marks li").filter(has_text="Started on other nodes: 9 sweep")).to_be_visible()
+    await page.goto(f"{window.url}/console/node/a?range=1w")
+    await page.get_by_text("Starts, moves, preemptions and ends: 3").click()
+    await expect(page.locator(".marks li").filter(has_text="Preempted: 9 sweep")).to_be_visible()
+
+
+async def test_a_job_whose_object_is_gone_keeps_its_curves(window: Window) -> None:
+    page = await window.sign_in("red-token", path=f"job/red/{GONE}")
+    await shows(page, "Over time")
+    text = await chart(page, "GPUs").get_attribute("aria-label") or ""
+    assert "Promised: last 1, mean 1, at most 1." in text
+    await shows(page, "Whole run")
+
+
+async def test_another_tenants_job_has_no_curves(window: Window) -> None:
+    page = await window.sign_in("red-token", path="job/canaryns/canaryjob")
+    await shows(page, "no longer here") if await page.get_by_text("no longer here").count() else None
+    await expect(page.get_by_text("Over time")).to_have_count(0)
+    assert not [each for each in await window.all_received() if "canaryuser" in each]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_axe_finds_nothing_on_pages_with_curves(browser: Browser, week: Face, theme: str) -> None:
+    async with browsers.window(browser, url=week.url, color_scheme=theme, reduced_motion="reduce") as person:
+        page = await person.sign_in("red-token")
+        found = dict[str, list[str]]()
+        for path in ("overview?range=1w", "node/a", "job/red/train", f"job/red/{GONE}"):
+            await page.goto(f"{week.url}/console/{path}")
+            await expect(chart(page, "GPUs")).to_be_visible()
+            if await page.locator(".marks summary").count():
+                await page.locator(".marks summary").click()
+            found[path] = await violations(page)
+        assert {path: each for path, each in found.items() if each} == {}
+
+
+async def test_no_page_with_curves_scrolls_sideways_on_a_telephone(browser: Browser, week: Face) -> None:
+    async with browsers.window(browser, url=week.url) as person:
+        page = await person.sign_in("red-token")
+        await page.set_viewport_size({"width": 390, "height": 844})
+        for path in ("overview?range=1w", "node/a", "job/red/train", f"job/red/{GONE}"):
+            await page.goto(f"{week.url}/console/{path}")
+            await expect(chart(page, "GPUs")).to_be_visible()
+            assert await page.evaluate("document.documentElement.scrollWidth") <= 390, path
