@@ -1,4 +1,5 @@
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,13 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def api() -> AsyncIterator[GatewayApiServer]:
+    """The cluster of each test."""
+    async with cluster() as server:
+        yield server
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[GatewayApiServer]:
     """Two nodes of 8 V100. `train` runs, `next` waits behind it, `after` waits for `next`; and another tenant's job."""
     async with GatewayApiServer().running() as server:
         for name in ("a", "b"):

@@ -15,6 +15,7 @@ from dovetail.formats.timestamps import timestamp
 from dovetail_gateway.app import Options
 from tests.console import browser as browsers
 from tests.console.browser import Window, shows, violations
+from tests.console.conftest import cluster
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.samples.week import Clock, sample_week
@@ -25,11 +26,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 GONE = "sweep"
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def week(api: GatewayApiServer) -> AsyncIterator[Face]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def week() -> AsyncIterator[Face]:
     """A gateway that was there all week. Devices work by day, and those of pods more."""
-    clock = Clock()
-    async with serving(api, options=Options(rates=None), now=clock) as face:
+    clock, yesterday = Clock(), datetime.now(UTC) - timedelta(hours=20)
+    async with cluster() as api, serving(api, options=Options(rates=None), now=clock) as face:
 
         async def change(now: datetime) -> None:
             by_day = 0.5 + 0.45 * math.sin((now.hour - 8) / 24 * 2 * math.pi)
@@ -40,7 +41,7 @@ async def week(api: GatewayApiServer) -> AsyncIterator[Face]:
                     figures = {"powerWatts": round(70 + 230 * load), "temperatureCelsius": round(34 + 45 * load)}
                     device.update({"utilization": load, "usedMiB": round(30_000 * load)} | figures)
                 api.put("gpunodes", report)
-            _past_job(api, now=now)
+            _past_job(api, now=now, start=yesterday)
             await face.until_like(api)
 
         await sample_week(face.made.sampler, clock, before=change)
@@ -49,9 +50,8 @@ async def week(api: GatewayApiServer) -> AsyncIterator[Face]:
         sampling.cancel()
 
 
-def _past_job(api: GatewayApiServer, *, now: datetime) -> None:
+def _past_job(api: GatewayApiServer, *, now: datetime, start: datetime) -> None:
     """The job of yesterday, as it is at this time."""
-    start = datetime.now(UTC) - timedelta(hours=20)
     hours, key = (now - start).total_seconds() / 3600, f"red/{GONE}"
     if hours < 0 or hours > 8:
         for kind, name in (("gpujobs", key), ("pods", f"{key}-0")):
@@ -83,6 +83,7 @@ def chart(page: Page, name: str) -> Locator:
 
 async def drag(page: Page, plot: Locator, *, since: float, until: float) -> None:
     """Drag over a part of the chart's surface."""
+    await plot.scroll_into_view_if_needed()
     box = await plot.locator(".u-over").bounding_box()
     assert box is not None
     height = box["y"] + box["height"] / 2

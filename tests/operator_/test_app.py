@@ -131,7 +131,8 @@ KEYS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
 # Keys that other programs read, and those of every process.
 NOT_OURS = {
     "strangers", "heartbeat_interval", "resource_change_threshold", "hold_ttl_seconds", "turn_seconds",
-    "suspend_turn_seconds", "memory_overuse_grace", "log_level", "log_format",
+    "suspend_turn_seconds", "memory_overuse_grace", "log_level", "log_format", "samples_url", "gpu_hour_prices",
+    "currency",
 }  # fmt: skip
 
 

@@ -68,7 +68,7 @@ export function TimeChart({ title, unit, series, lines, marks = [] }: Props) {
       {
         width: Math.max(200, element.clientWidth),
         height: HEIGHT,
-        padding: [12, 8, null, null],
+        padding: [12, null, null, null],
         cursor: { y: false, sync: { key: PAGE.key }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
         legend: { show: false },
         scales: { y: { range: (_, __, last) => [0, unit.fixed ? unit.top : Math.max(unit.top, (last ?? 0) * 1.1)] } },
@@ -82,7 +82,7 @@ export function TimeChart({ title, unit, series, lines, marks = [] }: Props) {
             stroke: used(colourOf(index)),
             width: 1.5,
             dash: dashOf(index),
-            points: { show: false },
+            points: { show: true, size: 4, filter: alone },
             ...(line.filled ? { fill: used("--accent-soft") } : {}),
           })),
         ],
@@ -113,6 +113,12 @@ export function TimeChart({ title, unit, series, lines, marks = [] }: Props) {
       <div ref={frame} />
     </Chart>
   );
+}
+
+// A value without neighbours makes no line: it gets a dot.
+function alone(made: uPlot, series: number): number[] {
+  const values = made.data[series] ?? [];
+  return Array.from(values.keys()).filter((index) => values[index] != null && values[index - 1] == null && values[index + 1] == null);
 }
 
 function drawMarks(made: uPlot, marks: readonly Mark[], colours: Record<string, string>): void {

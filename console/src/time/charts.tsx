@@ -14,7 +14,6 @@ const NONE: SeriesRow = {
   temperatureCelsius: null, waiting: null, running: null, starts: null, meanWaitSeconds: null,
 };
 const first = (series: Series): SeriesRow => series.items[0] ?? NONE;
-const ofKinds = (series: Series | null, kinds: readonly Mark["kind"][]): readonly Mark[] => (series?.marks ?? []).filter((mark) => kinds.includes(mark.kind));
 
 // Promised against used, in GPUs; all GPUs too where they are known.
 const Gpus = ({ series, row, marks }: { series: Series; row: SeriesRow; marks?: readonly Mark[] }) => (
@@ -31,11 +30,10 @@ const Gpus = ({ series, row, marks }: { series: Series; row: SeriesRow; marks?: 
   />
 );
 
-// Of a cluster, preemptions and moves: starts and ends are too many.
 export function ClusterCharts() {
   const read = useSeries("of=Cluster", "1d");
   const models = useSeries("of=Model", "1d");
-  const marks = ofKinds(read.found, ["Moved", "Preempted"]);
+  const marks = read.found?.marks ?? [];
   return (
     <TimeCard
       read={read}

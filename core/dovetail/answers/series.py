@@ -56,7 +56,8 @@ class MarkRow(Row, frozen=True, kw_only=True):
 class Series(Row, frozen=True, kw_only=True):
     """Curves with one value every `stepSeconds` from `since` on; `keptSince` is the earliest sample of this gateway.
 
-    `marks` are those of the jobs of the subject, the latest last; `marksLeftOut` is how many earlier ones there were.
+    `marks` are those of the jobs of the subject, the latest last: of the cluster, models and namespaces moves and
+    preemptions alone; `marksLeftOut` is how many earlier ones there were.
     """
 
     since: str

@@ -27,6 +27,7 @@ _MOST_NAMESPACES: Final = 50
 _MOST_MARKS: Final = 200
 # Of sums over devices, which are the same for all who ask.
 _MOST_KEPT: Final = 64
+_RARE: Final = frozenset({"Moved", "Preempted"})
 _NAMED: Final = frozenset({"Node", "Device", "Job"})
 
 
@@ -141,16 +142,20 @@ class TimeSeries:
         return self._answer(samples.start, step=samples.step, items=[row], marks=marks)
 
     def _concerns(self, wanted: SeriesQuery, *, sees: Visibility) -> Callable[[Mark], bool]:
-        """Whether a mark is one of the subject's jobs, and the caller may list that job."""
+        """Whether a mark is one of the subject's jobs, and the caller may list that job.
+
+        Of what has thousands of jobs, starts and ends are too many.
+        """
         if wanted.of == "Namespace":
-            return lambda mark: sees.sees(mark.namespace) and wanted.name in {None, mark.namespace}
+            own = wanted.name
+            return lambda mark: mark.kind in _RARE and sees.sees(mark.namespace) and own in {None, mark.namespace}
         if wanted.of == "Cluster":
-            return lambda mark: sees.sees(mark.namespace)
+            return lambda mark: mark.kind in _RARE and sees.sees(mark.namespace)
         if wanted.of == "Model":
             places = self._sampler.places.values()
             nodes = {each.node for each in places if wanted.name in {None, each.model}}
-        else:
-            nodes = {wanted.name or ""}
+            return lambda mark: mark.kind in _RARE and sees.sees(mark.namespace) and not nodes.isdisjoint(mark.nodes)
+        nodes = {wanted.name or ""}
         return lambda mark: sees.sees(mark.namespace) and not nodes.isdisjoint(mark.nodes)
 
     def _marks(self, *, since: int, until: int, concerns: Callable[[Mark], bool]) -> list[MarkRow]:
