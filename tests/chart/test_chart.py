@@ -371,7 +371,10 @@ def test_samples_are_on_a_volume_of_one_gateway_or_in_the_history_s_database(ren
         "helm.sh/resource-policy": "keep"
     }
     in_pod = ({"name": "samples", "emptyDir": {}}, file, "RollingUpdate")
-    for other in ({"history__persistence__enabled": False}, {"gateway__replicas": 2}, {"observe__enabled": True}):
+    for other in (
+        {"history__persistence__enabled": False},
+        {"gateway__replicas": 2},
+    ):
         assert found(**other) == in_pod
         assert "dovetail-samples" not in [each["metadata"]["name"] for each in render(**other)]
     volume, url, _ = found(history__secretName="pg", gateway__replicas=2)

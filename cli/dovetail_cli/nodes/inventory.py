@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
-from dovetail.answers import job_uses
 from dovetail.answers.inventory import DeviceUse, Inventory, NodeReader, NodeUse, enforcing, take
 from dovetail.answers.node_rows import inventory_row, tenant_counts, totals
 from dovetail.answers.node_text import memory_text, power_text, temperature_text, utilization_text
+from dovetail.answers.use import job_uses
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.resources import GPUNODES, NODES, PODS

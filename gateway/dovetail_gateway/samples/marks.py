@@ -3,27 +3,23 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dovetail.answers.series import MarkKind
+from dovetail.answers.use.series import MarkKind, MarkRow
 from dovetail.api.gpujob import GPUJob
 from dovetail.formats.timestamps import moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What happened to a job at a second of the clock, and the nodes of the run that it concerns."""
+    """What happened to the job of this UID, at a second since 1970; the nodes are those of the run that it concerns."""
 
     uid: str
-    kind: MarkKind
     at: int
-    namespace: str
-    name: str
-    number: int | None
-    nodes: tuple[str, ...]
+    row: MarkRow
 
     @property
     def key(self) -> tuple[str, str, int]:
         """What no other mark has."""
-        return self.uid, self.kind, self.at
+        return self.uid, self.row.kind, self.at
 
 
 def marks_of(job: GPUJob) -> Iterator[Mark]:
@@ -49,12 +45,7 @@ def _start_kind(before: tuple[str, ...], *, nodes: tuple[str, ...]) -> MarkKind:
 
 def _mark(job: GPUJob, *, kind: MarkKind, at: str, nodes: tuple[str, ...]) -> Mark:
     meta = job.metadata
-    return Mark(
-        uid=meta.uid,
-        kind=kind,
-        at=int(moment(at).timestamp()),
-        namespace=meta.namespace,
-        name=meta.name,
-        number=job.status.number,
-        nodes=nodes,
+    row = MarkRow(
+        at=at, kind=kind, namespace=meta.namespace, job=meta.name, number=job.status.number, nodes=list(nodes)
     )
+    return Mark(uid=meta.uid, at=int(moment(at).timestamp()), row=row)

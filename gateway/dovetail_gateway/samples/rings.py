@@ -137,9 +137,9 @@ class Rings:
         self._times[0][self._place(0, step)] = step
         self._last = max(self._last, step)
         self._fold(step)
-        return [*complete, self.row(0, step)]
+        return [*complete, self.row(0, at=step)]
 
-    def row(self, tier: int, at: int) -> Row:
+    def row(self, tier: int, *, at: int) -> Row:
         """The samples of a step of time that is kept."""
         place = self._place(tier, at)
         subjects, slots = list(self._slots), np.fromiter(self._slots.values(), np.int64, len(self._slots))
@@ -195,7 +195,7 @@ class Rings:
             for tier, kept in enumerate(TIERS)
             if tier and step // kept.seconds > self._last // kept.seconds
         ]
-        return [self.row(tier, at) for tier, at in ended]
+        return [self.row(tier, at=at) for tier, at in ended]
 
     def _fold(self, step: int) -> None:
         """Compute the coarser steps around `step`, complete or not, each from those of the tier before it."""

@@ -229,10 +229,10 @@ class Sampler:
         since = self._at.timestamp() - _LATE_SECONDS
         for mark in marks:
             job = jobs[mark.uid]
-            if mark.kind != "Started" or mark.at < since or job.status.attempts:
+            if mark.row.kind != "Started" or mark.at < since or job.status.attempts:
                 continue
-            starts[mark.namespace] += 1
-            waits[mark.namespace] += max(0.0, mark.at - moment(job.metadata.creation_timestamp).timestamp())
+            starts[mark.row.namespace] += 1
+            waits[mark.row.namespace] += max(0.0, mark.at - moment(job.metadata.creation_timestamp).timestamp())
         return starts, waits
 
     def _put_curves(self, reading: Reading, *, at: int) -> list[KeptCurve]:

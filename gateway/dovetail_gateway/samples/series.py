@@ -1,15 +1,12 @@
 """The curves of a subject, from what is kept. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Literal
 
 import numpy as np
 
-from dovetail.answers.series import MarkRow, SeriesRow, Values
-from dovetail.formats.timestamps import timestamp
+from dovetail.answers.use.series import SeriesRow, Values
 from dovetail_gateway.samples.columns import Floats
-from dovetail_gateway.samples.marks import Mark
 from dovetail_gateway.samples.readings import Place
 from dovetail_gateway.samples.rings import Samples
 
@@ -55,18 +52,6 @@ def of_holdings(name: str, *, samples: Samples, namespace: str = "") -> SeriesRo
         mean_wait_seconds=_values(_ratio(sums["wait_seconds"], to=sums["starts"]), digits=0)
         if "starts" in sums
         else None,
-    )
-
-
-def mark_row(mark: Mark) -> MarkRow:
-    """A mark as an answer says it."""
-    return MarkRow(
-        at=timestamp(_moment(mark.at)),
-        kind=mark.kind,
-        namespace=mark.namespace,
-        job=mark.name,
-        number=mark.number,
-        nodes=list(mark.nodes),
     )
 
 
@@ -121,7 +106,3 @@ def _ratio(values: Floats, *, to: Floats) -> Floats:
 def _values(values: Floats, *, digits: int) -> Values:
     rounded = np.round(values.astype(np.float64), digits).tolist()
     return [None if each != each else each for each in rounded]  # noqa: PLR0124 - NaN
-
-
-def _moment(at: int) -> datetime:
-    return datetime.fromtimestamp(at, UTC)

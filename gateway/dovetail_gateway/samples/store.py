@@ -8,7 +8,7 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -16,7 +16,9 @@ import msgspec
 import sqlalchemy as sql
 from sqlalchemy.dialects import postgresql, sqlite
 
+from dovetail.answers.use.series import MarkRow
 from dovetail.decoding import UnreadableError, decode
+from dovetail.formats.timestamps import timestamp
 from dovetail.logs import get_logger
 from dovetail.process import database_url
 from dovetail.process.database_url import DatabaseURLError
@@ -285,11 +287,11 @@ class SampleStore:
             {
                 "at": each.at,
                 "uid": each.uid,
-                "kind": each.kind,
-                "namespace": each.namespace,
-                "name": each.name,
-                "number": each.number,
-                "nodes": msgspec.json.encode(each.nodes).decode(),
+                "kind": each.row.kind,
+                "namespace": each.row.namespace,
+                "name": each.row.job,
+                "number": each.row.number,
+                "nodes": msgspec.json.encode(each.row.nodes).decode(),
             }
             for each in marks
         ]
@@ -344,13 +346,13 @@ def _curves(rows: Iterable[sql.Row[Any]]) -> Iterator[KeptCurve]:
             yield kept
 
 
-def _mark(row: sql.Row[Any]) -> Mark:
-    return Mark(
-        uid=row.uid,
-        kind=row.kind,
-        at=row.at,
-        namespace=row.namespace,
-        name=row.name,
-        number=row.number,
-        nodes=decode(row.nodes, as_type=tuple[str, ...]),
+def _mark(found: sql.Row[Any]) -> Mark:
+    row = MarkRow(
+        at=timestamp(datetime.fromtimestamp(found.at, UTC)),
+        kind=found.kind,
+        namespace=found.namespace,
+        job=found.name,
+        number=found.number,
+        nodes=decode(found.nodes, as_type=list[str]),
     )
+    return Mark(uid=found.uid, at=found.at, row=row)

@@ -7,9 +7,9 @@ from dovetail.answers.nodes import DeviceList, NodeList, NodeRow
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail.answers.quotas import QuotaList
-from dovetail.answers.series import Series
 from dovetail.answers.submission import SubmittedJob
-from dovetail.answers.usage import Usage
+from dovetail.answers.use.series import Series
+from dovetail.answers.use.usage import Usage
 from dovetail.answers.waste import NodeFindings, RightSizePage
 from dovetail_gateway.routing.problems import Problem
 from dovetail_gateway.routing.table import (

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from dovetail.answers.series import MarkRow, Series, SeriesRow, Values
+from dovetail.answers.use.series import MarkRow, Series, SeriesRow, Values
 from dovetail.formats.timestamps import moment, timestamp
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
@@ -16,7 +16,7 @@ from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.samples.marks import Mark
 from dovetail_gateway.samples.rings import STEP_SECONDS, Grid, grid
 from dovetail_gateway.samples.sampler import Sampler
-from dovetail_gateway.samples.series import between, by_place, mark_row, of_devices, of_holdings
+from dovetail_gateway.samples.series import between, by_place, of_devices, of_holdings
 from dovetail_gateway.v3.times import check_time
 from dovetail_gateway.v3.types.series import SeriesQuery
 
@@ -136,7 +136,7 @@ class TimeSeries:
         marks = self._marks(
             since=min(samples.start, curve.start) - _LATE,
             until=until,
-            concerns=lambda mark: (mark.namespace, mark.name) == (namespace, name),
+            concerns=lambda mark: (mark.row.namespace, mark.row.job) == (namespace, name),
         )
         row = of_holdings(name, samples=samples, namespace=namespace)
         return self._answer(samples.start, step=samples.step, items=[row], marks=marks)
@@ -148,18 +148,22 @@ class TimeSeries:
         """
         if wanted.of == "Namespace":
             own = wanted.name
-            return lambda mark: mark.kind in _RARE and sees.sees(mark.namespace) and own in {None, mark.namespace}
+            return lambda mark: (
+                mark.row.kind in _RARE and sees.sees(mark.row.namespace) and own in {None, mark.row.namespace}
+            )
         if wanted.of == "Cluster":
-            return lambda mark: mark.kind in _RARE and sees.sees(mark.namespace)
+            return lambda mark: mark.row.kind in _RARE and sees.sees(mark.row.namespace)
         if wanted.of == "Model":
             places = self._sampler.places.values()
             nodes = {each.node for each in places if wanted.name in {None, each.model}}
-            return lambda mark: mark.kind in _RARE and sees.sees(mark.namespace) and not nodes.isdisjoint(mark.nodes)
+            return lambda mark: (
+                mark.row.kind in _RARE and sees.sees(mark.row.namespace) and not nodes.isdisjoint(mark.row.nodes)
+            )
         nodes = {wanted.name or ""}
-        return lambda mark: sees.sees(mark.namespace) and not nodes.isdisjoint(mark.nodes)
+        return lambda mark: sees.sees(mark.row.namespace) and not nodes.isdisjoint(mark.row.nodes)
 
     def _marks(self, *, since: int, until: int, concerns: Callable[[Mark], bool]) -> list[MarkRow]:
-        return [mark_row(each) for each in self._sampler.marks(since=since, until=until, concerns=concerns)]
+        return [each.row for each in self._sampler.marks(since=since, until=until, concerns=concerns)]
 
     def _answer(self, start: int, *, step: int, items: Sequence[SeriesRow], marks: Sequence[MarkRow]) -> Series:
         kept = self._sampler.since

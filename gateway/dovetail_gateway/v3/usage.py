@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
-from dovetail.answers.usage import Usage, UsageGroup, UsageRow
+from dovetail.answers.use.usage import Usage, UsageGroup, UsageRow
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.models import normalise
 from dovetail_gateway.cluster.cache import ClusterCache

@@ -5,9 +5,9 @@ import pytest
 
 from dovetail import names
 from dovetail.answers.inventory import Inventory, take
-from dovetail.answers.job_uses import available, job_uses
 from dovetail.answers.node_rows import inventory_row, tenant_counts, totals
 from dovetail.answers.nodes import TenantCounts
+from dovetail.answers.use.job_uses import available, job_uses
 from dovetail.api.builtin import Pod
 from dovetail.api.gpunode import Assignment, TenantUse
 from dovetail.api.meta import Condition

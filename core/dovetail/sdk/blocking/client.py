@@ -13,9 +13,9 @@ from dovetail.answers.nodes import NodeRow
 from dovetail.answers.plan import PlanRow
 from dovetail.answers.questions import Audit, DryRun
 from dovetail.answers.quotas import QuotaRow
-from dovetail.answers.series import Series, Subject
 from dovetail.answers.submission import SubmittedJob
-from dovetail.answers.usage import Usage, UsageGroup
+from dovetail.answers.use.series import Series, Subject
+from dovetail.answers.use.usage import Usage, UsageGroup
 from dovetail.answers.v1 import Status
 from dovetail.answers.waste import NodeFindings, RightSizeRow
 from dovetail.api.historyquery import JobRecord

@@ -10,9 +10,9 @@ from dovetail.answers.nodes import NodeList
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail.answers.quotas import QuotaList
-from dovetail.answers.series import Series, Subject
 from dovetail.answers.submission import SubmittedJob
-from dovetail.answers.usage import Usage, UsageGroup
+from dovetail.answers.use.series import Series, Subject
+from dovetail.answers.use.usage import Usage, UsageGroup
 from dovetail.answers.waste import NodeFindings, RightSizePage
 from dovetail.sdk.calls.call import Call, query, segment
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from dovetail.answers.series import Subject
-from dovetail.answers.usage import UsageGroup
+from dovetail.answers.use.series import Subject
+from dovetail.answers.use.usage import UsageGroup
 from dovetail.api.historyquery import Moment
 from dovetail_gateway.v3.types.common import Input, NamespaceName
 

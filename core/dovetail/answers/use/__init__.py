@@ -1,0 +1,1 @@
+"""What is held now, and what was used over time."""
