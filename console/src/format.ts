@@ -43,6 +43,10 @@ export const axisTime = (time: number, hours: number): string =>
 
 export const gib = (mib: number): string => `${(mib / 1024).toFixed(mib % 1024 === 0 ? 0 : 1)} GiB`;
 export const percent = (part: number): string => `${Math.round(part * 100)} %`;
+const locale = (): string => (language.value === "zh" ? "zh-CN" : "en-GB");
+// A number with at most one digit after the point.
+export const number = (value: number): string => value.toLocaleString(locale(), { maximumFractionDigits: 1 });
+export const money = (value: number, currency: string): string => value.toLocaleString(locale(), { style: "currency", currency });
 // Sums of shares, which have fractions.
 export const gpus = (count: number): string => String(Math.round(count * 10) / 10);
 // Text that a shell takes as one word.

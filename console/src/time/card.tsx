@@ -53,7 +53,7 @@ function Marks({ marks, leftOut }: { marks: readonly Mark[]; leftOut: number }) 
       <ul class="list">
         {[...marks].reverse().map((mark) => (
           <li key={`${mark.at} ${mark.kind} ${mark.namespace}/${mark.job}`}>
-            <span class={`mark mark-${mark.kind.toLowerCase()}`} aria-hidden="true" />
+            <span class={`happened happened-${mark.kind.toLowerCase()}`} aria-hidden="true" />
             <span class="grow">{t(WORDS[mark.kind])} <JobLink job={{ namespace: mark.namespace, name: mark.job, number: mark.number }} /></span>
             <span class="end"><time dateTime={mark.at}>{moment(mark.at)}</time></span>
           </li>

@@ -15,4 +15,6 @@ const SECONDS: Unit = { top: 60, text: duration };
 const CELSIUS: Unit = { top: 60, text: (value) => `${Math.round(value)} °C` };
 const WATTS: Unit = { top: 100, text: (value) => (value >= 10_000 ? `${Math.round(value / 100) / 10} kW` : `${Math.round(value)} W`) };
 
-export const UNITS = { share: SHARE, gpus: GPUS, jobs: JOBS, seconds: SECONDS, celsius: CELSIUS, watts: WATTS };
+const HOURS: Unit = { top: 1, text: (value) => (value >= 100 ? String(Math.round(value)) : gpus(value)) };
+
+export const UNITS = { share: SHARE, gpus: GPUS, hours: HOURS, jobs: JOBS, seconds: SECONDS, celsius: CELSIUS, watts: WATTS };
