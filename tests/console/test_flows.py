@@ -15,7 +15,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 PHONE = {"width": 390, "height": 844}
 PAGES = [
     "overview", "jobs", "jobs?state=all&jobs=1", "submit?gpu=2&env=A%3D1&volume=data%3A%2Fdata", "job/red/train",
-    "job/red/next", "job/red/none", "nodes", "node/a", "plan", "map", "waste", "settings", "design", "nowhere",
+    "job/red/next", "job/red/none", "nodes", "node/a", "plan", "map", "waste", "usage", "quotas", "settings", "design",
+    "nowhere",
 ]  # fmt: skip
 
 

@@ -11,7 +11,8 @@ from tests.gateway.served import Face
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 PAGES = [
     "overview", "jobs", "submit?gpu=2&env=A%3D1&volume=data%3A%2Fdata", "job/red/train", "job/red/next", "job/red/none",
-    "nodes", "node/a", "plan", "map", "map?device=a%3A1", "waste", "settings", "design", "nowhere",
+    "nodes", "node/a", "plan", "map", "map?device=a%3A1", "waste", "usage", "quotas", "settings", "design",
+    "nowhere",
 ]  # fmt: skip
 # Each action on the job that waits, and what its dialog says of its effects.
 EFFECTS = {

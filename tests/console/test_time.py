@@ -26,6 +26,25 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 GONE = "sweep"
 
 
+def _quota(name: str, *, parent: str | None, guarantee: dict[str, float]) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "guaranteed": {"gpus": int(guarantee["gpus"])},
+        "namespaces": [] if parent is None else [name],
+    }
+    if parent is not None:
+        spec["parent"] = parent
+    status = {"gpus": guarantee["used"], "guarantee": guarantee, "asOf": "2026-11-01T00:00:00Z"}
+    return {"metadata": {"name": name, "uid": f"quota-{name}"}, "spec": spec, "status": status}
+
+
+CURVES = ("overview?range=1w", "node/a", "job/red/train", f"job/red/{GONE}", "usage", "quotas")
+QUOTAS = [
+    _quota("vision", parent="lab", guarantee={"gpus": 8, "used": 12, "lent": 0, "borrowed": 4, "waiting": 2}),
+    _quota("nlp", parent="lab", guarantee={"gpus": 8, "used": 4, "lent": 4, "borrowed": 0, "waiting": 0}),
+    _quota("lab", parent=None, guarantee={"gpus": 16, "used": 16, "lent": 0, "borrowed": 0, "waiting": 0}),
+]
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def week() -> AsyncIterator[Face]:
     """A gateway that was there all week. Devices work by day, and those of pods more."""
@@ -44,6 +63,8 @@ async def week() -> AsyncIterator[Face]:
             _past_job(api, now=now, start=yesterday)
             await face.until_like(api)
 
+        for quota in QUOTAS:
+            api.put("gpuquotas", quota)
         await sample_week(face.made.sampler, clock, before=change)
         sampling = asyncio.ensure_future(face.made.sampler.run())
         yield face
@@ -171,9 +192,9 @@ async def test_axe_finds_nothing_on_pages_with_curves(browser: Browser, week: Fa
     async with browsers.window(browser, url=week.url, color_scheme=theme, reduced_motion="reduce") as person:
         page = await person.sign_in("red-token")
         found = dict[str, list[str]]()
-        for path in ("overview?range=1w", "node/a", "job/red/train", f"job/red/{GONE}"):
+        for path in CURVES:
             await page.goto(f"{week.url}/console/{path}")
-            await expect(chart(page, "GPUs")).to_be_visible()
+            await expect(page.get_by_role("img", name=re.compile("last ")).first).to_be_visible()
             if await page.locator(".marks summary").count():
                 await page.locator(".marks summary").click()
             found[path] = await violations(page)
@@ -184,7 +205,41 @@ async def test_no_page_with_curves_scrolls_sideways_on_a_telephone(browser: Brow
     async with browsers.window(browser, url=week.url) as person:
         page = await person.sign_in("red-token")
         await page.set_viewport_size({"width": 390, "height": 844})
-        for path in ("overview?range=1w", "node/a", "job/red/train", f"job/red/{GONE}"):
+        for path in CURVES:
             await page.goto(f"{week.url}/console/{path}")
-            await expect(chart(page, "GPUs")).to_be_visible()
+            await expect(page.get_by_role("img", name=re.compile("last ")).first).to_be_visible()
             assert await page.evaluate("document.documentElement.scrollWidth") <= 390, path
+
+
+async def test_usage_has_hours_by_group_with_their_cost_and_as_csv(window: Window) -> None:
+    page = await window.sign_in("red-token", path="usage?days=30")
+    table = page.get_by_role("table", name="GPU hours")
+    await expect(table.get_by_role("row", name="red", exact=False).first).to_be_visible()
+    await page.get_by_role("link", name="User", exact=True).click()
+    await expect(page).to_have_url(re.compile("by=User"))
+    await expect(table.get_by_role("row", name="rita", exact=False)).to_be_visible()
+    await expect(page.get_by_text("canary")).to_have_count(0)
+    async with page.expect_download() as download:
+        await page.get_by_role("link", name="CSV").click()
+    made = await download.value
+    text = await asyncio.to_thread((await made.path()).read_text, encoding="utf-8")
+    head, first = text.splitlines()[:2]
+    assert (made.suggested_filename, head) == (
+        "usage-user.csv",
+        "user,gpu_hours,used_hours,cost,currency,unpriced_hours",
+    )
+    user, hours, used, *_ = first.split(",")
+    assert (user, float(hours) > float(used) > 0) == ("rita", True)
+
+
+async def test_quotas_are_a_tree_of_what_is_used_lent_and_borrowed(browser: Browser, week: Face) -> None:
+    assert week.made.cache.quotas, "the fixture has quotas"
+    async with browsers.window(browser, url=week.url) as person:
+        page = await person.sign_in("admin-token", path="quotas")
+        rows = page.get_by_role("table", name="Quotas").locator("tbody tr")
+        await expect(rows).to_have_count(3)
+        assert [await each.locator(".cell").first.inner_text() for each in await rows.all()] == ["lab", "nlp", "vision"]
+        await expect(rows.nth(2)).to_contain_text("12 of 8")
+        cells = [await each.inner_text() for each in await rows.nth(2).locator(".cell").all()]
+        assert cells[2:6] == ["8", "–", "4", "2"]
+        await expect(chart(page, "Promised")).to_have_attribute("aria-label", re.compile("red: last 1"))

@@ -158,11 +158,12 @@ class Sampler:
             return
         there = [each.metadata.uid for each in self._cache.jobs.values() if not is_finished(each)]
         try:
-            await self._in_thread(partial(self._load, store, there=there))
+            await self._in_thread(partial(self.take_over, store, there=there))
         except SamplesError as error:
             log.warning("no earlier samples", error=str(error))
 
-    def _load(self, store: SampleStore, *, there: Sequence[str]) -> None:
+    def take_over(self, store: SampleStore, *, there: Sequence[str]) -> None:
+        """Take what another process kept; `there` are the UIDs of jobs that have not ended. Raises `SamplesError`."""
         now = self._now()
         store.open()
         at = int(now.timestamp())
