@@ -168,7 +168,7 @@ async def test_starts_moves_preemptions_and_ends_are_marks(window: Window) -> No
     await page.get_by_text("Starts, moves, preemptions and ends: 1").click()
     await expect(page.locator(".marks li").filter(has_text="Started on other nodes: 9 sweep")).to_be_visible()
     await page.goto(f"{window.url}/console/node/a?range=1w")
-    await page.get_by_text("Starts, moves, preemptions and ends: 3").click()
+    await page.get_by_text("Starts, moves, preemptions and ends: 2").click()
     await expect(page.locator(".marks li").filter(has_text="Preempted: 9 sweep")).to_be_visible()
 
 
