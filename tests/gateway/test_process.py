@@ -224,6 +224,7 @@ async def test_a_task_waits_no_longer_than_an_allocation(
             reviews=made.reviews,
             feed=made.feed,
             answers=made.answers,
+            sampler=made.sampler,
             streams=OpenStreams(metrics=made.metrics),
             options=options,
             now=utc_now,
