@@ -321,9 +321,10 @@ def _invoke(app: "typer.Typer", *, name: str, arguments: Sequence[str], prog: st
     from typer.exceptions import TyperException
     from typer.main import get_command
 
-    from dovetail_cli.ui import examples, help_layout
+    from dovetail_cli.ui import examples, help_layout, plain_values
 
     command = get_command(app)
+    plain_values.prepare(command)
     examples.add(command, name=name)
     help_layout.arrange(command, name=name)
     try:

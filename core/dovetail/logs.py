@@ -5,23 +5,17 @@ import logging
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Final, TextIO
-
-import structlog
-from structlog.typing import Processor
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from dovetail.formats.suggestions import suggestion
 
+# structlog, with rich and pygments behind it, takes 0.1 s, which a command that logs nothing does without.
+if TYPE_CHECKING:
+    import structlog
+    from structlog.typing import Processor
+
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 FORMATS: Final = ("auto", "json", "console")
-
-_SHARED: Final[Sequence[Processor]] = (
-    structlog.contextvars.merge_contextvars,
-    structlog.stdlib.add_logger_name,
-    structlog.stdlib.add_log_level,
-    structlog.processors.TimeStamper(fmt="iso", utc=True, key="timestamp"),
-    structlog.processors.StackInfoRenderer(),
-)
 
 
 def configure(*, level: str = "info", fmt: str = "auto", stream: TextIO | None = None) -> None:
@@ -29,14 +23,23 @@ def configure(*, level: str = "info", fmt: str = "auto", stream: TextIO | None =
 
     `auto` is console format on a terminal, else JSON. Raises `ValueError` for an unknown level or format.
     """
+    import structlog  # noqa: PLC0415
+
     _one_of("log_level", value=level, allowed=LEVELS)
     _one_of("log_format", value=fmt, allowed=FORMATS)
     stream = stream or sys.stderr
+    shared: Sequence[Processor] = (
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="timestamp"),
+        structlog.processors.StackInfoRenderer(),
+    )
     console = fmt == "console" or (fmt == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_SHARED,
+            foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 *_rendering(console=console, colors=stream.isatty()),
@@ -50,7 +53,7 @@ def configure(*, level: str = "info", fmt: str = "auto", stream: TextIO | None =
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
-            *_SHARED,
+            *shared,
             structlog.stdlib.PositionalArgumentsFormatter(),
             *_rendering(console=console, colors=stream.isatty()),
         ],
@@ -60,13 +63,27 @@ def configure(*, level: str = "info", fmt: str = "auto", stream: TextIO | None =
     )
 
 
-def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+def get_logger(name: str) -> "structlog.stdlib.BoundLogger":
     """A logger whose calls take an event and its values.
 
     For example `log.info("pod bound", pod="a/b", node="n1")`.
     """
-    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
-    return logger
+    return cast("structlog.stdlib.BoundLogger", _Logger(name))
+
+
+class _Logger:
+    """structlog's logger of that name, which the first call makes."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._made: Any = None
+
+    def __getattr__(self, method: str) -> Any:
+        if self._made is None:
+            import structlog  # noqa: PLC0415
+
+            self._made = structlog.stdlib.get_logger(self._name)
+        return getattr(self._made, method)
 
 
 class _Lines:
@@ -104,7 +121,9 @@ class _Lines:
     debug = info = warning = error = critical = exception = write
 
 
-def _rendering(*, console: bool, colors: bool) -> list[Processor]:
+def _rendering(*, console: bool, colors: bool) -> "list[Processor]":
+    import structlog  # noqa: PLC0415
+
     if console:
         return [structlog.dev.ConsoleRenderer(colors=colors)]
     # A traceback becomes one text, so that an event stays one line.

@@ -35,7 +35,7 @@ def explain_subject(find: Find, *, kubeconfig: str | None, context: str | None, 
     async def task(cluster: Cluster) -> Explanation:
         return await _explained(cluster, find=find)
 
-    return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
 
 
 def explain_job(
@@ -61,7 +61,7 @@ def explain_job(
             url=lambda: gateway_of(cluster, option=gateway),
         )
 
-    return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
 
 
 async def _explained(cluster: Cluster, *, find: Find) -> Explanation:
