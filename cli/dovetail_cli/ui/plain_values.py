@@ -23,12 +23,20 @@ class _Coercion:
 
     full: Callable[[], Any]
     kind: Any
+    least: float | None
+    most: float | None
 
     def coerce(self, value: Any, *, param: Any, ctx: Any) -> Any:
         try:
-            return _plain(value, kind=self.kind, many=param.multiple or param.nargs == -1)
+            plain = _plain(value, kind=self.kind, many=param.multiple or param.nargs == -1)
         except _NotPlainError:
             return self.full().coerce(value, param=param, ctx=ctx)
+        if type(plain) is int and not self._is_within(plain):
+            return self.full().coerce(value, param=param, ctx=ctx)
+        return plain
+
+    def _is_within(self, number: int) -> bool:
+        return (self.least is None or number >= self.least) and (self.most is None or number <= self.most)
 
 
 def prepare(command: Any) -> None:
@@ -52,7 +60,8 @@ def prepare(command: Any) -> None:
 def _prepare(param: Any) -> None:
     # Older versions of typer read values by click, which is as quick.
     if hasattr(param, "get_runtime_param") and "get_runtime_param" not in vars(param):
-        coercion = _Coercion(param.get_runtime_param, param.type_descriptor.annotation)
+        kind, info = param.type_descriptor.annotation, param.type_descriptor.parameter_info
+        coercion = _Coercion(param.get_runtime_param, kind, info.min, info.max)
         param.get_runtime_param = lambda: coercion
 
 
