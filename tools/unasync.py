@@ -24,6 +24,7 @@ RULES: Final = tuple(
         (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
         (r"\bAwaitable\[(\w+)\]", r"\1"),
         (r"\basynccontextmanager\b", "contextmanager"),
+        (r"\bStopAsyncIteration\b", "StopIteration"),
         (r"\bAsync(?=[A-Z])", ""),
         (r"\ba(close|read|iter_lines)\b", r"\1"),
         (r"\bdovetail\.sdk\.aio\b", "dovetail.sdk.blocking"),

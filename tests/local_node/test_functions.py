@@ -13,6 +13,7 @@ import pytest
 
 from dovetail.sdk import Client, Executor, FunctionFailedError, as_completed
 from tests.local_node.machine import Machine, new_machine, until
+from tests.local_node.notebooks import executed, outputs_of
 
 pytestmark = pytest.mark.cluster
 
@@ -152,6 +153,23 @@ def test_a_cancelled_future_cancels_a_job_that_waits(client: Client) -> None:
         future = executor.submit(abs, 1)
         assert future.cancel()
     until(lambda: next(client.jobs(unfinished=True), None) is None)
+
+
+def test_the_notebook_of_the_examples_shows_cards_bars_tables_and_sentences(client: Client, tmp_path: Path) -> None:
+    # The kernel finds the queue by the environment of this process, which `client` set.
+    assert client.me().username
+    shown = outputs_of(executed(tmp_path))
+    (card,) = shown["job"]
+    assert all(part in card.data["text/html"] for part in ("Succeeded", "epoch 3: loss", "/console/job/default/"))
+    assert shown["job.result()"][0].data["text/plain"] == "0.296"
+    bar, values = shown["losses.results()"]
+    assert '<progress value="1.0000" max="1"' in bar.data["text/html"]
+    assert values.data["text/plain"] == "[0.751, 0.579, 0.364, 0.171]"
+    (jobs,) = shown["client.jobs()"]
+    assert jobs.data["text/html"].count("<tr>") >= 7
+    (refusal,) = shown['client.submit(["python", "train.py"], gpu="2(")']
+    assert len(refusal.traceback) == 1
+    assert refusal.traceback[0].startswith('InvalidError: gpu "2(": ')
 
 
 def test_whoami_shows_both_identities(machine: Machine) -> None:

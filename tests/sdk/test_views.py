@@ -11,8 +11,9 @@ import pytest
 from dovetail.answers.jobs import JobRow
 from dovetail.answers.questions import ExplainedChange, ExplainedNode, Explanation
 from dovetail.answers.v1 import NodeRow
-from dovetail.sdk import Client
+from dovetail.sdk import Client, errors, notebook
 from dovetail.sdk.blocking.jobs import Job
+from dovetail.sdk.blocking.rows import Rows
 from dovetail.sdk.progress import sentence, shower
 
 HOSTILE = "<script>alert('&')</script>"
@@ -99,20 +100,27 @@ class Display(python_types.ModuleType):
         self.shown: list[str] = []
         self.updated: list[str] = []
 
-    def HTML(self, text: str) -> str:
-        return text
+    def display(self, bundle: dict[str, str], *, raw: bool, display_id: bool) -> Any:
+        assert (raw, display_id) == (True, True)
+        self.shown.append(bundle["text/html"])
+        return python_types.SimpleNamespace(update=self._update)
 
-    def display(self, text: str, *, display_id: bool) -> Any:
-        assert display_id
-        self.shown.append(text)
-        return python_types.SimpleNamespace(update=self.updated.append)
+    def _update(self, bundle: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.updated.append(bundle["text/html"])
 
 
-def test_a_notebook_gets_one_view_that_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    shell, display = python_types.ModuleType("IPython"), Display()
+@pytest.fixture
+def display(monkeypatch: pytest.MonkeyPatch) -> Display:
+    """A notebook."""
+    shell, made = python_types.ModuleType("IPython"), Display()
     shell.get_ipython = lambda: python_types.SimpleNamespace(kernel=True)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", shell)
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setitem(sys.modules, "IPython.display", made)
+    return made
+
+
+def test_a_notebook_gets_one_view_that_follows(display: Display) -> None:
     show = shower(None)
     for row in (ROW, ROW, msgspec.structs.replace(ROW, phase="Running")):
         show(row)
@@ -150,3 +158,70 @@ def test_where_no_one_may_look_a_terminal_is_left_alone(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     shower(False)(ROW)
     assert capsys.readouterr().err == ""
+
+
+def test_a_card_has_devices_estimate_log_and_leads_to_its_page() -> None:
+    row = msgspec.structs.replace(
+        ROW, estimated_start="2026-11-01T01:00:00Z", earliest="2026-11-01T00:50:00Z", latest="2026-11-01T02:00:00Z"
+    )
+    html = row.card(gateway="https://gpu.example/", log=["epoch 1", HOSTILE])
+    assert '<a href="https://gpu.example/console/job/red/train" target="_blank">' in html
+    assert "2026-11-01T01:00:00Z (2026-11-01T00:50:00Z to 2026-11-01T02:00:00Z)" in html
+    assert "epoch 1\n&lt;script&gt;" in html
+    assert HOSTILE not in html
+
+
+def test_no_title_leads_to_an_address_that_would_run_in_the_notebook() -> None:
+    assert "<a" not in ROW.card(gateway="javascript:alert(1)//")
+
+
+def test_lists_are_tables_that_say_what_they_leave_out() -> None:
+    html = notebook.Listed([ROW] * (notebook.MOST_ROWS + 1))._repr_html_()
+    assert html.count("<tr>") == 1 + notebook.MOST_ROWS
+    assert "There are more." in html
+    assert HOSTILE not in html
+    assert "None" in notebook.Listed[JobRow]([])._repr_html_()
+
+
+def test_a_bar_says_how_many_calls_have_ended_and_failed() -> None:
+    html = notebook.bar(3, total=4, failed=1, title="Map 7: train")
+    assert '<progress value="0.7500" max="1"' in html
+    assert "3 of 4 calls have ended, 1 of them failed" in html
+
+
+def test_an_error_is_one_sentence_in_a_notebook() -> None:
+    error = errors.InvalidError('gpu "2(": no such request', status=422)
+    assert error._render_traceback_() == ['InvalidError: gpu "2(": no such request']
+
+
+def paged(pages: list[list[int]]) -> tuple[Rows[int], list[str]]:
+    """Rows of these pages, and the cursors that were asked for."""
+    asked: list[str] = []
+
+    def page_at(cursor: str) -> Any:
+        asked.append(cursor)
+        at = int(cursor or 0)
+        return python_types.SimpleNamespace(items=pages[at], next=str(at + 1) if at + 1 < len(pages) else None)
+
+    return Rows(page_at, shown=lambda row: row), asked
+
+
+def test_rows_are_read_as_far_as_they_are_needed_and_once() -> None:
+    rows, asked = paged([[1, 2], [3, 4], [5]])
+    assert (rows[0], rows[:2], asked) == (1, [1, 2], ["", "1"])
+    assert (next(rows), next(rows)) == (1, 2)
+    assert (list(rows), list(rows), rows[-1]) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], 5)
+    assert asked == ["", "1", "2"]
+
+
+def test_a_notebook_shows_the_rows_as_a_table(display: Display) -> None:
+    page = python_types.SimpleNamespace(items=[ROW], next=None)
+    Rows(lambda _: page, shown=lambda row: row)._ipython_display_()
+    assert display.shown[0].count("<tr>") == 2
+
+
+def test_outside_a_notebook_the_text_counts() -> None:
+    rows, _ = paged([[1]])
+    with pytest.raises(NotImplementedError):
+        rows._ipython_display_()
+    assert repr(rows) == "<0 rows, and more when they are read>"

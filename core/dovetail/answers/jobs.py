@@ -3,8 +3,8 @@
 They start without NumPy and the engine, as lists of jobs do.
 """
 
-from collections.abc import Iterable
-from typing import Annotated, Any
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, ClassVar
 from urllib.parse import quote
 
 from msgspec import Meta
@@ -87,21 +87,34 @@ class JobRow(Row, frozen=True, kw_only=True):
     ends_by: str | None
     idle: str
 
-    def _repr_html_(self) -> str:
+    # The columns of a table of jobs in a notebook.
+    COLUMNS: ClassVar = ("number", "display_name", "user", "phase", "request", "gpus", "nodes", "message")
+
+    def card(self, *, gateway: str = "", log: Sequence[str] = ()) -> str:
+        """The job as a notebook shows it: state, reason, estimate, devices, and lines of its log.
+
+        The title leads to its page in the console of the `gateway` at that URL.
+        """
         number = "" if self.number is None else f" {self.number}"
+        between = f" ({self.earliest} to {self.latest})" if self.earliest and self.latest else ""
         shown = {
             "phase": self.phase,
             "GPUs": f"{self.gpus} ({self.request})" if self.request else str(self.gpus),
             "nodes": ", ".join(self.nodes),
+            "devices": ", ".join(f"{each.node}:{each.index}" for each in self.devices),
             "message": self.message,
             "position": "" if self.position is None else str(self.position),
-            "estimated start": self.estimated_start,
+            "estimated start": f"{self.estimated_start}{between}" if self.estimated_start else "",
             "submitted": self.submitted_at,
             "started": self.started_at,
             "completed": self.completed_at,
         }
         rows = ((name, text) for name, text in shown.items() if text)
-        return view(f"Job{number}: {self.namespace}/{self.name}", rows=rows)
+        url = console_url(gateway, namespace=self.namespace, name=self.name) if gateway else ""
+        return view(f"Job{number}: {self.namespace}/{self.name}", url=url, rows=rows, log=log)
+
+    def _repr_html_(self) -> str:
+        return self.card()
 
 
 class JobList(Page[JobRow], frozen=True, kw_only=True):

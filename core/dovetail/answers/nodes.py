@@ -1,6 +1,6 @@
 """The answers about nodes and devices. Types only."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -87,6 +87,9 @@ class NodeRow(Row, frozen=True, kw_only=True):
     level of this name; empty without one.
     """
 
+    # The columns of a table of nodes in a notebook.
+    COLUMNS: ClassVar = ("name", "models", "gpus", "takes_work", "message", "pool", "rack")
+
     name: str
     takes_work: bool
     message: str
@@ -99,6 +102,16 @@ class NodeRow(Row, frozen=True, kw_only=True):
     enforcement: Enforcement
     observed_at: str | None
     devices: list[DeviceRow]
+
+    @property
+    def models(self) -> list[str]:
+        """The models of its devices, each once."""
+        return list(dict.fromkeys(each.model for each in self.devices))
+
+    @property
+    def gpus(self) -> int:
+        """The number of its devices."""
+        return len(self.devices)
 
 
 class TenantCounts(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,10 @@ from collections.abc import Sequence
 class DovetailError(Exception):
     """The root: every error of this package is one."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of a traceback: the sentence, without the frames of this package."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class SettingsError(DovetailError, ValueError):
     """A URL or token that is missing or cannot be used."""

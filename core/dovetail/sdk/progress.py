@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from dovetail.answers.jobs import JobRow
+from dovetail.sdk import notebook
 
 Show = Callable[[JobRow], None]
 # True shows the progress, False nothing, None only to a person: on a terminal or in a notebook.
@@ -16,9 +17,9 @@ def shower(progress: Progress) -> Show:
     """The function that gets each state of a job."""
     if callable(progress):
         return progress
-    shell = None if progress is False else _notebook()
-    if shell is not None:
-        return _Live(shell)
+    view = None if progress is False else notebook.view()
+    if view is not None:
+        return lambda row: view.show(row.card(), text=sentence(row))
     return _Lines() if progress or (progress is None and sys.stderr.isatty()) else _nothing
 
 
@@ -42,32 +43,6 @@ class _Lines:
         if line != self._last:
             self._last = line
             sys.stderr.write(f"{line}\n")
-
-
-class _Live:
-    """One view of a notebook that follows the job."""
-
-    def __init__(self, display: Any) -> None:
-        self._display = display
-        self._view: Any = None
-        self._last: JobRow | None = None
-
-    def __call__(self, row: JobRow) -> None:
-        if row == self._last:
-            return
-        self._last = row
-        shown = self._display.HTML(row._repr_html_())
-        if self._view is None:
-            self._view = self._display.display(shown, display_id=True)
-        else:
-            self._view.update(shown)
-
-
-def _notebook() -> Any:
-    """IPython's module of displays, if a notebook runs this; it is never imported for that."""
-    shell = sys.modules.get("IPython")
-    running = shell.get_ipython() if shell is not None else None
-    return sys.modules.get("IPython.display") if running is not None and hasattr(running, "kernel") else None
 
 
 def _nothing(_row: JobRow) -> None:

@@ -1,7 +1,7 @@
 """The client of a gateway: submit and list jobs, hold GPUs, ask the queue."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from types import TracebackType
@@ -18,10 +18,11 @@ from dovetail.answers.use.usage import Usage, UsageGroup
 from dovetail.answers.v1 import Status
 from dovetail.answers.waste import NodeFindings, RightSizeRow
 from dovetail.api.historyquery import JobRecord
-from dovetail.sdk import specs
+from dovetail.sdk import notebook, specs
 from dovetail.sdk.aio.allocations import LEASE_SECONDS, AsyncAllocation
 from dovetail.sdk.aio.functions import AsyncFunctionJob, AsyncMapJob
 from dovetail.sdk.aio.jobs import AsyncJob
+from dovetail.sdk.aio.rows import AsyncRows
 from dovetail.sdk.aio.transport import TIMEOUT_SECONDS, AsyncTransport
 from dovetail.sdk.calls import v1, v3
 from dovetail.sdk.calls.call import Call
@@ -171,18 +172,19 @@ class AsyncClient:
         details = await self._transport.send(v3.job(namespace or self._namespace, name=name))
         return AsyncJob(details.row, transport=self._transport)
 
-    async def jobs(
+    def jobs(
         self,
         *,
         namespace: str | None = None,
         phase: str | None = None,
         user: str | None = None,
         unfinished: bool = False,
-    ) -> AsyncIterator[AsyncJob]:
+    ) -> AsyncRows[AsyncJob]:
         """The jobs that you may list, page by page, in all namespaces unless one is named. Raises `DovetailError`."""
         asked = partial(v3.jobs, namespace=namespace, phase=phase, user=user, unfinished=unfinished, limit=_PAGE)
-        async for row in self._rows(lambda cursor: asked(cursor=cursor)):
-            yield AsyncJob(row, transport=self._transport)
+        return self._rows(
+            lambda cursor: asked(cursor=cursor), shown=lambda row: AsyncJob(row, transport=self._transport)
+        )
 
     async def dry_run(
         self, gpu: str | float = 1, *, spec: Mapping[str, Any] | None = None, namespace: str | None = None
@@ -195,29 +197,26 @@ class AsyncClient:
         """The cluster in numbers. Raises `DovetailError`."""
         return await self._transport.send(v1.status())
 
-    async def nodes(self, *, model: str | None = None) -> AsyncIterator[NodeRow]:
+    def nodes(self, *, model: str | None = None) -> AsyncRows[NodeRow]:
         """The nodes with GPUs, or those with GPUs of a model, and their devices. Raises `DovetailError`."""
-        async for row in self._rows(lambda cursor: v3.nodes(model=model, limit=_PAGE, cursor=cursor)):
-            yield row
+        return self._rows(lambda cursor: v3.nodes(model=model, limit=_PAGE, cursor=cursor), shown=_as_it_is)
 
     async def quotas(self) -> list[QuotaRow]:
         """The quotas of your namespaces, and what is used of them. Raises `DovetailError`."""
-        return (await self._transport.send(v3.quotas())).items
+        return notebook.Listed((await self._transport.send(v3.quotas())).items)
 
-    async def plan(self, *, namespace: str | None = None, bounded: bool = False) -> AsyncIterator[PlanRow]:
+    def plan(self, *, namespace: str | None = None, bounded: bool = False) -> AsyncRows[PlanRow]:
         """Since when jobs run, and when the others are estimated to start, by start. Raises `DovetailError`.
 
         With `bounded`, only jobs with planned nodes, that fill a gap, or whose pods will end.
         """
         asked = partial(v3.plan, namespace=namespace, bounded=bounded, limit=_PAGE)
-        async for row in self._rows(lambda cursor: asked(cursor=cursor)):
-            yield row
+        return self._rows(lambda cursor: asked(cursor=cursor), shown=_as_it_is)
 
-    async def right_sizes(self, *, namespace: str | None = None) -> AsyncIterator[RightSizeRow]:
+    def right_sizes(self, *, namespace: str | None = None) -> AsyncRows[RightSizeRow]:
         """What jobs should request by what they used, those that save the most GPUs first. Raises `DovetailError`."""
         asked = partial(v3.right_sizes, namespace=namespace, limit=_PAGE)
-        async for row in self._rows(lambda cursor: asked(cursor=cursor)):
-            yield row
+        return self._rows(lambda cursor: asked(cursor=cursor), shown=_as_it_is)
 
     async def findings(self) -> NodeFindings:
         """What is wrong with nodes. Raises `DovetailError`."""
@@ -227,16 +226,15 @@ class AsyncClient:
         """The proof that no device is promised beyond its capacity. Raises `DovetailError`."""
         return await self._transport.send(v3.audit())
 
-    async def history(
+    def history(
         self, *, namespace: str | None = None, since: str | None = None, until: str | None = None
-    ) -> AsyncIterator[JobRecord]:
+    ) -> AsyncRows[JobRecord]:
         """The jobs of a namespace that have ended, the latest end first. Raises `DovetailError`.
 
         `since` and `until` bound the end; both are times such as 2026-01-31T18:00:00Z.
         """
         asked = partial(v3.history, namespace or self._namespace, since=since, until=until, limit=_PAGE)
-        async for row in self._rows(lambda cursor: asked(cursor=cursor)):
-            yield row
+        return self._rows(lambda cursor: asked(cursor=cursor), shown=_as_it_is)
 
     async def series(
         self,
@@ -275,14 +273,9 @@ class AsyncClient:
         """Any call of `dovetail.sdk.calls`. Raises `DovetailError`."""
         return await self._transport.send(call)
 
-    async def _rows(self, page_at: Callable[[str], Call[Any]]) -> AsyncIterator[Any]:
+    def _rows(self, page_at: Callable[[str], Call[Any]], *, shown: Callable[[Any], T]) -> AsyncRows[T]:
         """The rows of all pages; `page_at` asks for the page at a cursor."""
-        cursor: str | None = ""
-        while cursor is not None:
-            page = await self._transport.send(page_at(cursor))
-            for row in page.items:
-                yield row
-            cursor = page.next
+        return AsyncRows(lambda cursor: self._transport.send(page_at(cursor)), shown=shown)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -295,6 +288,10 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _as_it_is(row: T) -> T:
+    return row
 
 
 def _key(text: str | None) -> str:

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from dovetail.answers.jobs import JobRow
+from dovetail.answers.jobs import JobRow, console_url
 from dovetail.jobs.array_indexes import indexes_in
+from dovetail.sdk import notebook
 from dovetail.sdk.aio import runtime
 from dovetail.sdk.aio.jobs import AsyncJob
 from dovetail.sdk.aio.transport import AsyncTransport
@@ -124,9 +125,23 @@ class AsyncMapJob(AsyncJob):
         self._sent = sent
         self._calls = calls
         self._ended: dict[int, MappedCall] = {}
+        # How many tasks have ended, and failed, by the status that the bar of a notebook reads.
+        self._over = self._failed = 0
 
     def __len__(self) -> int:
         return self._calls
+
+    def _repr_html_(self) -> str:
+        number = "" if self.number is None else f" {self.number}"
+        url = console_url(self._transport.connection.url, namespace=self.namespace, name=self.name)
+        done = max(len(self._ended), self._over)
+        failed = max(sum(each.outcome.kind != "value" for each in self._ended.values()), self._failed)
+        return notebook.bar(done, total=self._calls, failed=failed, title=f"Map{number}: {self.row.name}", url=url)
+
+    async def _look_closer(self) -> None:
+        tasks = (await self.status()).get("tasks") or {}
+        self._failed = int(tasks.get("failed") or 0)
+        self._over = int(tasks.get("succeeded") or 0) + self._failed
 
     async def results(self, *, timeout_seconds: float | None = None) -> list[Any]:
         """What the calls returned, in the order of their arguments.
@@ -140,11 +155,14 @@ class AsyncMapJob(AsyncJob):
     async def as_completed(self, *, timeout_seconds: float | None = None) -> AsyncIterator[MappedCall]:
         """The calls as they end. Raises `WaitTimeoutError`."""
         begun, asked, given = time.monotonic(), 0.0, set[int]()
+        view = notebook.view()
         while len(given) < self._calls:
             now = time.monotonic()
             ask = now - asked >= _ASK_SECONDS
             asked = now if ask else asked
             await self._look(ask=ask)
+            if view is not None:
+                view.show(self._repr_html_(), text=repr(self))
             for index in sorted(self._ended.keys() - given):
                 given.add(index)
                 yield self._ended[index]

@@ -1,18 +1,21 @@
 """A job that was submitted: wait for it, ask why it waits, read its log, end it."""
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from dovetail.answers.effects import Effects
 from dovetail.answers.jobs import EventRow, JobRow
 from dovetail.answers.questions import DryRun, Explanation
 from dovetail.answers.submission import SubmittedJob
+from dovetail.sdk import notebook
 from dovetail.sdk.aio import runtime
 from dovetail.sdk.aio.transport import AsyncTransport
 from dovetail.sdk.calls import v3
 from dovetail.sdk.calls.call import Call
-from dovetail.sdk.errors import NotFoundError, WaitTimeoutError
+from dovetail.sdk.errors import DovetailError, NotFoundError, RefusedError, WaitTimeoutError
+from dovetail.sdk.functions.runner import MARK
 from dovetail.sdk.progress import FINISHED, Progress, sentence, shower
 
 T = TypeVar("T")
@@ -22,6 +25,9 @@ _LONGEST_LOOK_SECONDS: Final = 5.0
 # The gateway answers from a cache, which a new job reaches after its creation.
 _LAG_SECONDS: Final = 5.0
 _LAG_LOOK_SECONDS: Final = 0.05
+# How often the card of a notebook is drawn, and the lines of the log that it shows.
+_CARD_SECONDS: Final = 1.0
+_CARD_LINES: Final = 5
 
 
 class AsyncJob:
@@ -32,6 +38,8 @@ class AsyncJob:
         # The queue's answer to the submission. None of a job that another call submitted, or without one within 1 s.
         self.answer: DryRun | None = row.answer if isinstance(row, SubmittedJob) else None
         self._transport = transport
+        # The lines of the log that the card of a notebook shows.
+        self._tail: Sequence[str] = ()
         self._unseen_until = time.monotonic() + _LAG_SECONDS if submitted else 0.0
 
     @property
@@ -114,7 +122,7 @@ class AsyncJob:
 
     async def events(self) -> list[EventRow]:
         """What happened to the job, the oldest first. Raises `DovetailError`."""
-        return (await self._ask(v3.events(self.namespace, name=self.name))).items
+        return notebook.Listed((await self._ask(v3.events(self.namespace, name=self.name))).items)
 
     async def cancel(self) -> JobRow:
         """End the job; it stays with the phase Cancelled. Raises `DovetailError`."""
@@ -162,7 +170,32 @@ class AsyncJob:
         return f"<{sentence(self.row)}>"
 
     def _repr_html_(self) -> str:
-        return self.row._repr_html_()
+        return self.row.card(gateway=self._transport.connection.url, log=self._tail)
 
     def _repr_mimebundle_(self, **_options: Any) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+    def _ipython_display_(self) -> None:
+        view = notebook.view()
+        if view is None:
+            raise NotImplementedError  # IPython then shows the bundle
+        view.show(self._repr_html_(), text=repr(self))
+        runtime.Periodic(lambda: self._draw(view)).start(after_seconds=_FIRST_LOOK_SECONDS)
+
+    async def _draw(self, view: notebook.View) -> float | None:
+        """Show the job as it is now; returns the seconds until the next look, None after the last one."""
+        try:
+            await self.refresh()
+            await self._look_closer()
+        except DovetailError as error:
+            view.show(self._repr_html_(), text=f"{self!r}; not up to date: {error}")
+            return _LONGEST_LOOK_SECONDS
+        view.show(self._repr_html_(), text=repr(self))
+        return None if self.finished else _CARD_SECONDS
+
+    async def _look_closer(self) -> None:
+        """Read the last lines that the first worker has printed."""
+        if self.row.phase == "Running" or self.finished:
+            with suppress(RefusedError):
+                # What was printed may be gone with its pod.
+                self._tail = [line async for line in self.logs(tail=_CARD_LINES) if not line.startswith(MARK)]

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from dovetail.sdk.errors import DovetailError
 
 T = TypeVar("T")
+_BEGUN: Final = set[asyncio.Future[None]]()
 
 
 async def sleep(seconds: float) -> None:
@@ -34,6 +35,14 @@ async def settled(work: Callable[[], Coroutine[Any, Any, T]], *, undo: Callable[
         with suppress(DovetailError):
             await undo(await task)
         raise
+
+
+def begin(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do the work soon: what calls this cannot wait."""
+    task = asyncio.ensure_future(work())
+    # A task that nothing refers to may end before its work does.
+    _BEGUN.add(task)
+    task.add_done_callback(_BEGUN.discard)
 
 
 class Periodic:

@@ -2,7 +2,7 @@
 """The client of a gateway: submit and list jobs, hold GPUs, ask the queue."""
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from types import TracebackType
@@ -19,10 +19,11 @@ from dovetail.answers.use.usage import Usage, UsageGroup
 from dovetail.answers.v1 import Status
 from dovetail.answers.waste import NodeFindings, RightSizeRow
 from dovetail.api.historyquery import JobRecord
-from dovetail.sdk import specs
+from dovetail.sdk import notebook, specs
 from dovetail.sdk.blocking.allocations import LEASE_SECONDS, Allocation
 from dovetail.sdk.blocking.functions import FunctionJob, MapJob
 from dovetail.sdk.blocking.jobs import Job
+from dovetail.sdk.blocking.rows import Rows
 from dovetail.sdk.blocking.transport import TIMEOUT_SECONDS, Transport
 from dovetail.sdk.calls import v1, v3
 from dovetail.sdk.calls.call import Call
@@ -179,11 +180,10 @@ class Client:
         phase: str | None = None,
         user: str | None = None,
         unfinished: bool = False,
-    ) -> Iterator[Job]:
+    ) -> Rows[Job]:
         """The jobs that you may list, page by page, in all namespaces unless one is named. Raises `DovetailError`."""
         asked = partial(v3.jobs, namespace=namespace, phase=phase, user=user, unfinished=unfinished, limit=_PAGE)
-        for row in self._rows(lambda cursor: asked(cursor=cursor)):
-            yield Job(row, transport=self._transport)
+        return self._rows(lambda cursor: asked(cursor=cursor), shown=lambda row: Job(row, transport=self._transport))
 
     def dry_run(
         self, gpu: str | float = 1, *, spec: Mapping[str, Any] | None = None, namespace: str | None = None
@@ -196,29 +196,26 @@ class Client:
         """The cluster in numbers. Raises `DovetailError`."""
         return self._transport.send(v1.status())
 
-    def nodes(self, *, model: str | None = None) -> Iterator[NodeRow]:
+    def nodes(self, *, model: str | None = None) -> Rows[NodeRow]:
         """The nodes with GPUs, or those with GPUs of a model, and their devices. Raises `DovetailError`."""
-        for row in self._rows(lambda cursor: v3.nodes(model=model, limit=_PAGE, cursor=cursor)):
-            yield row
+        return self._rows(lambda cursor: v3.nodes(model=model, limit=_PAGE, cursor=cursor), shown=_as_it_is)
 
     def quotas(self) -> list[QuotaRow]:
         """The quotas of your namespaces, and what is used of them. Raises `DovetailError`."""
-        return (self._transport.send(v3.quotas())).items
+        return notebook.Listed((self._transport.send(v3.quotas())).items)
 
-    def plan(self, *, namespace: str | None = None, bounded: bool = False) -> Iterator[PlanRow]:
+    def plan(self, *, namespace: str | None = None, bounded: bool = False) -> Rows[PlanRow]:
         """Since when jobs run, and when the others are estimated to start, by start. Raises `DovetailError`.
 
         With `bounded`, only jobs with planned nodes, that fill a gap, or whose pods will end.
         """
         asked = partial(v3.plan, namespace=namespace, bounded=bounded, limit=_PAGE)
-        for row in self._rows(lambda cursor: asked(cursor=cursor)):
-            yield row
+        return self._rows(lambda cursor: asked(cursor=cursor), shown=_as_it_is)
 
-    def right_sizes(self, *, namespace: str | None = None) -> Iterator[RightSizeRow]:
+    def right_sizes(self, *, namespace: str | None = None) -> Rows[RightSizeRow]:
         """What jobs should request by what they used, those that save the most GPUs first. Raises `DovetailError`."""
         asked = partial(v3.right_sizes, namespace=namespace, limit=_PAGE)
-        for row in self._rows(lambda cursor: asked(cursor=cursor)):
-            yield row
+        return self._rows(lambda cursor: asked(cursor=cursor), shown=_as_it_is)
 
     def findings(self) -> NodeFindings:
         """What is wrong with nodes. Raises `DovetailError`."""
@@ -230,14 +227,13 @@ class Client:
 
     def history(
         self, *, namespace: str | None = None, since: str | None = None, until: str | None = None
-    ) -> Iterator[JobRecord]:
+    ) -> Rows[JobRecord]:
         """The jobs of a namespace that have ended, the latest end first. Raises `DovetailError`.
 
         `since` and `until` bound the end; both are times such as 2026-01-31T18:00:00Z.
         """
         asked = partial(v3.history, namespace or self._namespace, since=since, until=until, limit=_PAGE)
-        for row in self._rows(lambda cursor: asked(cursor=cursor)):
-            yield row
+        return self._rows(lambda cursor: asked(cursor=cursor), shown=_as_it_is)
 
     def series(
         self,
@@ -276,14 +272,9 @@ class Client:
         """Any call of `dovetail.sdk.calls`. Raises `DovetailError`."""
         return self._transport.send(call)
 
-    def _rows(self, page_at: Callable[[str], Call[Any]]) -> Iterator[Any]:
+    def _rows(self, page_at: Callable[[str], Call[Any]], *, shown: Callable[[Any], T]) -> Rows[T]:
         """The rows of all pages; `page_at` asks for the page at a cursor."""
-        cursor: str | None = ""
-        while cursor is not None:
-            page = self._transport.send(page_at(cursor))
-            for row in page.items:
-                yield row
-            cursor = page.next
+        return Rows(lambda cursor: self._transport.send(page_at(cursor)), shown=shown)
 
     def close(self) -> None:
         """Close the connections."""
@@ -296,6 +287,10 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _as_it_is(row: T) -> T:
+    return row
 
 
 def _key(text: str | None) -> str:

@@ -26,6 +26,11 @@ def settled(work: Callable[[], T], *, undo: Callable[[T], Any]) -> T:  # noqa: A
     return work()
 
 
+def begin(work: Callable[[], None]) -> None:
+    """Do the work now: a thread can wait for it."""
+    work()
+
+
 class Periodic:
     """Calls `action` repeatedly in a thread; it returns the seconds until the next call, or None to end."""
 
@@ -37,7 +42,7 @@ class Periodic:
     def start(self, *, after_seconds: float) -> None:
         """Begin, with the first call after this time."""
         # A daemon: a script that forgets the allocation still ends.
-        self._thread = threading.Thread(target=self._run, args=(after_seconds,), name="dovetail-lease", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(after_seconds,), name="dovetail-periodic", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
