@@ -78,6 +78,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "simulate": Entry("dovetail_cli.commands.simulate:simulate", "Run a trace or a snapshot under several policies"),
     "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload", "sandbox"),
     "whoami": Entry("dovetail_cli.commands.setup:whoami", "Which cluster commands and Python use, and as whom"),
+    "mcp": Entry(
+        "dovetail_cli.agents.command:mcp", "Tools for agents: the queue, its reasons, and previews of changes", "mcp"
+    ),
     "config": Entry("dovetail_cli.commands.config:app", "Profiles: gbatch's defaults for jobs on a cluster"),
     "migrate": Entry("dovetail_cli.commands.migrate:app", "Values of the chart for scripts of another system"),
     "completion": Entry("dovetail_cli.commands.setup:completion", "Let the shell complete jobs, nodes and options"),
@@ -94,7 +97,7 @@ _GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "Nodes": ("ginfo", "top", "cordon", "uncordon"),
     "Limits": ("quota", "quota plan", "quota set", "quota delete", "limits", "limits set", "limits unset"),
     "The installation": ("observe", "observe report", "adopt", "doctor", "audit", "snapshot", "simulate", "migrate"),
-    "This machine": ("demo", "gflowd", "sandbox", "config", "whoami", "completion"),
+    "This machine": ("demo", "gflowd", "sandbox", "config", "whoami", "mcp", "completion"),
 }
 # The commands that are programs of their own.
 PROGRAMS: Final = ("gbatch", "gqueue", "ginfo", "gcancel", "gjob", "gstats", "gflowd")
