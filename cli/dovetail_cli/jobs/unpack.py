@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from dovetail_cli.root_folder import Limits, RefusedError, RootFolder, Tally, TooMuchError, parts_of, shown
+from dovetail_cli.submit.workdir.root_folder import (
+    Limits,
+    RefusedError,
+    RootFolder,
+    Tally,
+    TooMuchError,
+    parts_of,
+    shown,
+)
 from dovetail_cli.ui.errors import CommandError
 
 MAX_ENTRIES: Final = 100_000

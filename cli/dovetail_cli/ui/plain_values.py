@@ -1,4 +1,4 @@
-"""Values of options that typer needs no pydantic for: texts, lists of texts, flags and whole numbers.
+"""Values of options that typer needs no pydantic for: texts, lists, flags, whole numbers.
 
 typer checks each value by a pydantic adapter. To import pydantic and to build the adapters takes a third of the CPU of
 a submission. What is not plain, such as a text that is no number, goes to typer's own adapter, which has the error.

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from dovetail_cli.cluster import kubectl
 from dovetail_cli.jobs import unpack as unpacking
 from dovetail_cli.jobs.unpack import Unpacked, unpack
-from dovetail_cli.root_folder import MAX_DEPTH, Limits, shown
+from dovetail_cli.submit.workdir.root_folder import MAX_DEPTH, Limits, shown
 from dovetail_cli.ui.errors import CommandError
 
 KINDS = (

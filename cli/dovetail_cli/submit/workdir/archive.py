@@ -4,8 +4,8 @@ import os
 import tarfile
 from typing import Final, Protocol
 
-from dovetail_cli.root_folder import RefusedError, RootFolder, parts_of
 from dovetail_cli.submit.workdir.listing import Entry, Listing
+from dovetail_cli.submit.workdir.root_folder import RefusedError, RootFolder, parts_of
 from dovetail_cli.ui.errors import CommandError
 
 # A ConfigMap has at most 1 MiB.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dovetail_cli.root_folder import RefusedError, RootFolder, parts_of, shown
 from dovetail_cli.submit.workdir import ignore_files
 from dovetail_cli.submit.workdir.ignore_files import Rules
+from dovetail_cli.submit.workdir.root_folder import RefusedError, RootFolder, parts_of, shown
 from dovetail_cli.ui.errors import CommandError
 
 # More is data rather than a program, and listing it takes long.

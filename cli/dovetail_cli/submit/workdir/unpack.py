@@ -2,14 +2,14 @@
 
 The image needs `sh`, `tar`, `gzip` (busybox has them), `mktemp`, `mv`, `mkdir`, `chmod`, `rm`, `head` and `wc`. The
 archive is a ConfigMap that everyone who may write ConfigMaps in the namespace could have made, so the script has the
-rules of `dovetail_cli.root_folder`: links, devices, absolute names, `..`, control characters, and more bytes, entries
-or depth than the limits are refused before anything is written.
+rules of `root_folder`: links, devices, absolute names, `..`, control characters, and more bytes, entries or depth than
+the limits are refused before anything is written.
 """
 
 from typing import Final
 
-from dovetail_cli.root_folder import MAX_DEPTH
 from dovetail_cli.submit.workdir.listing import MAX_ENTRIES
+from dovetail_cli.submit.workdir.root_folder import MAX_DEPTH
 
 # Of each entry besides its content: a header, the rest of a block, and a long name in blocks of its own.
 _ENTRY_BYTES: Final = 4096

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_cli.root_folder import MAX_DEPTH
 from dovetail_cli.submit.workdir import listing
+from dovetail_cli.submit.workdir.root_folder import MAX_DEPTH
 from dovetail_cli.ui.errors import CommandError, UsageError
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_cli.root_folder import MAX_DEPTH
 from dovetail_cli.submit.workdir import archive, listing
+from dovetail_cli.submit.workdir.root_folder import MAX_DEPTH
 from dovetail_cli.submit.workdir.unpack import SCRIPT, arguments
 
 
