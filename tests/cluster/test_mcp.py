@@ -82,7 +82,7 @@ async def test_an_agent_submits_explains_holds_and_cancels_by_previews(
         assert (await tools("explain_job", job="train"))["state"] == "placed"
         hold = await tools("preview_change", job="train", held=True)
         await tools("change_job", preview_id=hold["preview_id"])
-        await jobs.phase("Held", "train")
+        await jobs.phase("Suspended", "train")
         cancel = await tools("preview_cancel", job="train")
         assert cancel["change"] == {"cancel": True}
         await tools("cancel_job", preview_id=cancel["preview_id"])
