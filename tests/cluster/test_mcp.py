@@ -40,6 +40,15 @@ class Tools:
         found: dict[str, Any] = answer.structured_content
         return found
 
+    async def carried_out(self, kind: str, **arguments: Any) -> dict[str, Any]:
+        """Preview and carry out, again as long as the job's status changes in between, as an agent does."""
+        while True:
+            preview = await self(f"preview_{kind}", **arguments)
+            answer = await self.agent.call_tool(f"{kind}_job", {"preview_id": preview["preview_id"]})
+            if not answer.is_error:
+                return preview
+            assert "has changed since the preview" in str(answer.content)
+
     async def refused(self, tool: str, **arguments: Any) -> str:
         """The sentence of a refusal."""
         answer = await self.agent.call_tool(tool, arguments)
@@ -80,12 +89,9 @@ async def test_an_agent_submits_explains_holds_and_cancels_by_previews(
         assert (submitted["job"]["name"], submitted["job"]["request"]) == ("train", "1")
         await jobs.phase("Running", "train")
         assert (await tools("explain_job", job="train"))["state"] == "placed"
-        hold = await tools("preview_change", job="train", held=True)
-        await tools("change_job", preview_id=hold["preview_id"])
+        await tools.carried_out("change", job="train", held=True)
         await jobs.phase("Suspended", "train")
-        cancel = await tools("preview_cancel", job="train")
-        assert cancel["change"] == {"cancel": True}
-        await tools("cancel_job", preview_id=cancel["preview_id"])
+        assert (await tools.carried_out("cancel", job="train"))["change"] == {"cancel": True}
         await jobs.phase("Cancelled", "train")
         assert [each["phase"] for each in (await tools("list_jobs", finished=True))["items"]] == ["Cancelled"]
 

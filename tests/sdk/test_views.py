@@ -13,7 +13,7 @@ from dovetail.answers.questions import ExplainedChange, ExplainedNode, Explanati
 from dovetail.answers.v1 import NodeRow
 from dovetail.sdk import Client, errors, notebook
 from dovetail.sdk.blocking.jobs import Job
-from dovetail.sdk.blocking.rows import Rows
+from dovetail.sdk.blocking.listing import Listing
 from dovetail.sdk.progress import sentence, shower
 
 HOSTILE = "<script>alert('&')</script>"
@@ -194,8 +194,8 @@ def test_an_error_is_one_sentence_in_a_notebook() -> None:
     assert error._render_traceback_() == ['InvalidError: gpu "2(": no such request']
 
 
-def paged(pages: list[list[int]]) -> tuple[Rows[int], list[str]]:
-    """Rows of these pages, and the cursors that were asked for."""
+def paged(pages: list[list[int]]) -> tuple[Listing[int], list[str]]:
+    """Listing of these pages, and the cursors that were asked for."""
     asked: list[str] = []
 
     def page_at(cursor: str) -> Any:
@@ -203,7 +203,7 @@ def paged(pages: list[list[int]]) -> tuple[Rows[int], list[str]]:
         at = int(cursor or 0)
         return python_types.SimpleNamespace(items=pages[at], next=str(at + 1) if at + 1 < len(pages) else None)
 
-    return Rows(page_at, shown=lambda row: row), asked
+    return Listing(page_at, shown=lambda row: row), asked
 
 
 def test_rows_are_read_as_far_as_they_are_needed_and_once() -> None:
@@ -216,7 +216,7 @@ def test_rows_are_read_as_far_as_they_are_needed_and_once() -> None:
 
 def test_a_notebook_shows_the_rows_as_a_table(display: Display) -> None:
     page = python_types.SimpleNamespace(items=[ROW], next=None)
-    Rows(lambda _: page, shown=lambda row: row)._ipython_display_()
+    Listing(lambda _: page, shown=lambda row: row)._ipython_display_()
     assert display.shown[0].count("<tr>") == 2
 
 

@@ -22,7 +22,7 @@ from dovetail.sdk import notebook, specs
 from dovetail.sdk.aio.allocations import LEASE_SECONDS, AsyncAllocation
 from dovetail.sdk.aio.functions import AsyncFunctionJob, AsyncMapJob
 from dovetail.sdk.aio.jobs import AsyncJob
-from dovetail.sdk.aio.rows import AsyncRows
+from dovetail.sdk.aio.listing import AsyncListing
 from dovetail.sdk.aio.transport import TIMEOUT_SECONDS, AsyncTransport
 from dovetail.sdk.calls import v1, v3
 from dovetail.sdk.calls.call import Call
@@ -179,7 +179,7 @@ class AsyncClient:
         phase: str | None = None,
         user: str | None = None,
         unfinished: bool = False,
-    ) -> AsyncRows[AsyncJob]:
+    ) -> AsyncListing[AsyncJob]:
         """The jobs that you may list, page by page, in all namespaces unless one is named. Raises `DovetailError`."""
         asked = partial(v3.jobs, namespace=namespace, phase=phase, user=user, unfinished=unfinished, limit=_PAGE)
         return self._rows(
@@ -197,7 +197,7 @@ class AsyncClient:
         """The cluster in numbers. Raises `DovetailError`."""
         return await self._transport.send(v1.status())
 
-    def nodes(self, *, model: str | None = None) -> AsyncRows[NodeRow]:
+    def nodes(self, *, model: str | None = None) -> AsyncListing[NodeRow]:
         """The nodes with GPUs, or those with GPUs of a model, and their devices. Raises `DovetailError`."""
         return self._rows(lambda cursor: v3.nodes(model=model, limit=_PAGE, cursor=cursor), shown=_as_it_is)
 
@@ -205,7 +205,7 @@ class AsyncClient:
         """The quotas of your namespaces, and what is used of them. Raises `DovetailError`."""
         return notebook.Listed((await self._transport.send(v3.quotas())).items)
 
-    def plan(self, *, namespace: str | None = None, bounded: bool = False) -> AsyncRows[PlanRow]:
+    def plan(self, *, namespace: str | None = None, bounded: bool = False) -> AsyncListing[PlanRow]:
         """Since when jobs run, and when the others are estimated to start, by start. Raises `DovetailError`.
 
         With `bounded`, only jobs with planned nodes, that fill a gap, or whose pods will end.
@@ -213,7 +213,7 @@ class AsyncClient:
         asked = partial(v3.plan, namespace=namespace, bounded=bounded, limit=_PAGE)
         return self._rows(lambda cursor: asked(cursor=cursor), shown=_as_it_is)
 
-    def right_sizes(self, *, namespace: str | None = None) -> AsyncRows[RightSizeRow]:
+    def right_sizes(self, *, namespace: str | None = None) -> AsyncListing[RightSizeRow]:
         """What jobs should request by what they used, those that save the most GPUs first. Raises `DovetailError`."""
         asked = partial(v3.right_sizes, namespace=namespace, limit=_PAGE)
         return self._rows(lambda cursor: asked(cursor=cursor), shown=_as_it_is)
@@ -228,7 +228,7 @@ class AsyncClient:
 
     def history(
         self, *, namespace: str | None = None, since: str | None = None, until: str | None = None
-    ) -> AsyncRows[JobRecord]:
+    ) -> AsyncListing[JobRecord]:
         """The jobs of a namespace that have ended, the latest end first. Raises `DovetailError`.
 
         `since` and `until` bound the end; both are times such as 2026-01-31T18:00:00Z.
@@ -273,9 +273,9 @@ class AsyncClient:
         """Any call of `dovetail.sdk.calls`. Raises `DovetailError`."""
         return await self._transport.send(call)
 
-    def _rows(self, page_at: Callable[[str], Call[Any]], *, shown: Callable[[Any], T]) -> AsyncRows[T]:
+    def _rows(self, page_at: Callable[[str], Call[Any]], *, shown: Callable[[Any], T]) -> AsyncListing[T]:
         """The rows of all pages; `page_at` asks for the page at a cursor."""
-        return AsyncRows(lambda cursor: self._transport.send(page_at(cursor)), shown=shown)
+        return AsyncListing(lambda cursor: self._transport.send(page_at(cursor)), shown=shown)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -23,7 +23,7 @@ from dovetail.sdk import notebook, specs
 from dovetail.sdk.blocking.allocations import LEASE_SECONDS, Allocation
 from dovetail.sdk.blocking.functions import FunctionJob, MapJob
 from dovetail.sdk.blocking.jobs import Job
-from dovetail.sdk.blocking.rows import Rows
+from dovetail.sdk.blocking.listing import Listing
 from dovetail.sdk.blocking.transport import TIMEOUT_SECONDS, Transport
 from dovetail.sdk.calls import v1, v3
 from dovetail.sdk.calls.call import Call
@@ -180,7 +180,7 @@ class Client:
         phase: str | None = None,
         user: str | None = None,
         unfinished: bool = False,
-    ) -> Rows[Job]:
+    ) -> Listing[Job]:
         """The jobs that you may list, page by page, in all namespaces unless one is named. Raises `DovetailError`."""
         asked = partial(v3.jobs, namespace=namespace, phase=phase, user=user, unfinished=unfinished, limit=_PAGE)
         return self._rows(lambda cursor: asked(cursor=cursor), shown=lambda row: Job(row, transport=self._transport))
@@ -196,7 +196,7 @@ class Client:
         """The cluster in numbers. Raises `DovetailError`."""
         return self._transport.send(v1.status())
 
-    def nodes(self, *, model: str | None = None) -> Rows[NodeRow]:
+    def nodes(self, *, model: str | None = None) -> Listing[NodeRow]:
         """The nodes with GPUs, or those with GPUs of a model, and their devices. Raises `DovetailError`."""
         return self._rows(lambda cursor: v3.nodes(model=model, limit=_PAGE, cursor=cursor), shown=_as_it_is)
 
@@ -204,7 +204,7 @@ class Client:
         """The quotas of your namespaces, and what is used of them. Raises `DovetailError`."""
         return notebook.Listed((self._transport.send(v3.quotas())).items)
 
-    def plan(self, *, namespace: str | None = None, bounded: bool = False) -> Rows[PlanRow]:
+    def plan(self, *, namespace: str | None = None, bounded: bool = False) -> Listing[PlanRow]:
         """Since when jobs run, and when the others are estimated to start, by start. Raises `DovetailError`.
 
         With `bounded`, only jobs with planned nodes, that fill a gap, or whose pods will end.
@@ -212,7 +212,7 @@ class Client:
         asked = partial(v3.plan, namespace=namespace, bounded=bounded, limit=_PAGE)
         return self._rows(lambda cursor: asked(cursor=cursor), shown=_as_it_is)
 
-    def right_sizes(self, *, namespace: str | None = None) -> Rows[RightSizeRow]:
+    def right_sizes(self, *, namespace: str | None = None) -> Listing[RightSizeRow]:
         """What jobs should request by what they used, those that save the most GPUs first. Raises `DovetailError`."""
         asked = partial(v3.right_sizes, namespace=namespace, limit=_PAGE)
         return self._rows(lambda cursor: asked(cursor=cursor), shown=_as_it_is)
@@ -227,7 +227,7 @@ class Client:
 
     def history(
         self, *, namespace: str | None = None, since: str | None = None, until: str | None = None
-    ) -> Rows[JobRecord]:
+    ) -> Listing[JobRecord]:
         """The jobs of a namespace that have ended, the latest end first. Raises `DovetailError`.
 
         `since` and `until` bound the end; both are times such as 2026-01-31T18:00:00Z.
@@ -272,9 +272,9 @@ class Client:
         """Any call of `dovetail.sdk.calls`. Raises `DovetailError`."""
         return self._transport.send(call)
 
-    def _rows(self, page_at: Callable[[str], Call[Any]], *, shown: Callable[[Any], T]) -> Rows[T]:
+    def _rows(self, page_at: Callable[[str], Call[Any]], *, shown: Callable[[Any], T]) -> Listing[T]:
         """The rows of all pages; `page_at` asks for the page at a cursor."""
-        return Rows(lambda cursor: self._transport.send(page_at(cursor)), shown=shown)
+        return Listing(lambda cursor: self._transport.send(page_at(cursor)), shown=shown)
 
     def close(self) -> None:
         """Close the connections."""
