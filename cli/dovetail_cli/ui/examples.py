@@ -14,6 +14,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
         "gbatch -d @ --group nightly --max-concurrent 2 evaluate.sh",
     ),
     "whoami": ("dovetail whoami", "dovetail whoami -o json"),
+    "mcp": ("dovetail mcp", "dovetail mcp --read-only"),
     "gqueue": (
         "gqueue -w",
         "gqueue -u all -s PD -r -priority",
