@@ -2,8 +2,7 @@
 
 Loaded with a `notify_url`, or with the first job that asks for notifications: its event says that there is no server.
 
-notifier      sends what is due
+notifier      sends what is due, within the limits
 messages      which changes are due, and their text
 transports    SMTP and webhook
-mail_limits   allowed domains, and mails per namespace and hour
 """

@@ -1,7 +1,7 @@
 """At which level a gang would start now, where the level that it requires has no room."""
 
 from dovetail.answers.explain.question import Question
-from dovetail.answers.explain.wider_topology import wider_topology
+from dovetail.answers.explain.relaxations import wider_topology
 from dovetail.cluster.view import ClusterView
 from tests.core.builders import make_node
 from tests.core.engine.builders import hold_devices

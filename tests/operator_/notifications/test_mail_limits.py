@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from dovetail_operator.notifications.mail_limits import HOUR_SECONDS, Allowance, MailRules
+from dovetail_operator.notifications.notifier import HOUR_SECONDS, Allowance, MailRules
 
 PER_HOUR = 5
 # Often so little that a namespace goes on sending for hours.

@@ -16,9 +16,8 @@ from dovetail.kube.client import Client
 from dovetail.kube.retry import Backoff
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.lifecycle.reconcile import reconcile
-from dovetail_operator.notifications.mail_limits import ANYBODY, HOUR_SECONDS, MailRules
 from dovetail_operator.notifications.messages import due, letter
-from dovetail_operator.notifications.notifier import Notifier
+from dovetail_operator.notifications.notifier import ANYBODY, HOUR_SECONDS, MailRules, Notifier
 from dovetail_operator.notifications.transports import sender_of
 from tests.background import eventually, running
 from tests.core.kube.api import Answer, Api

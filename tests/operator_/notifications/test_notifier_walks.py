@@ -19,9 +19,8 @@ from dovetail.api.meta import EventType
 from dovetail.kube.client import Client
 from dovetail.kube.errors import ServerFault, Status
 from dovetail_operator.events.announcement import Announcement
-from dovetail_operator.notifications.mail_limits import HOUR_SECONDS, MailRules
 from dovetail_operator.notifications.messages import Letter, due
-from dovetail_operator.notifications.notifier import Notifier
+from dovetail_operator.notifications.notifier import HOUR_SECONDS, MailRules, Notifier
 from dovetail_operator.notifications.transports import SendError
 from tests import virtual_time
 from tests.background import running

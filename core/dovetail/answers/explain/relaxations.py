@@ -1,4 +1,8 @@
-"""Smaller requests: the largest that fits now, for one part of the request at a time."""
+"""Smaller requests: the largest that fits now, for one part of the request at a time.
+
+For a gang with a topology that is the narrowest level of the network at which it would start now, where its own has no
+room.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -8,7 +12,6 @@ import numpy as np
 
 from dovetail.answers.explain.answer import ChangeKind
 from dovetail.answers.explain.question import KEY, Question
-from dovetail.answers.explain.wider_topology import wider_topology
 from dovetail.answers.questions import ExplainedChange
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.messages import gpus
@@ -20,6 +23,25 @@ from dovetail.engine.model.columns import Floats, Ints
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu import mig
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
+
+
+def wider_topology(question: Question) -> Iterator[ExplainedChange]:
+    """The first wider level with room for all workers, or that they fit without a required level."""
+    topology = question.ask.topology
+    if topology is None or not topology.required:
+        return
+    required = topology.required
+    names = [level.name for level in topology.levels]
+    for level in (*reversed(names[: names.index(required)]), ""):
+        wider = replace(question.ask, topology=replace(topology, required=level))
+        found = place(question.view.ledger, ask=wider, workers=question.workers, key=KEY, nodes=question.nodes)
+        if isinstance(found, Shortage):
+            continue
+        nodes = ",".join(sorted({claim.node for claim in found}))
+        instead = f"require {level} instead of {required}" if level else f"prefer {required} instead of requiring it"
+        yield ExplainedChange(kind="WiderTopology", node=nodes, text=f"{instead}: starts now on {nodes}")
+        return
+
 
 _FIELD_OF: Final[Mapping[ChangeKind, str]] = {
     "NodeSelector": "nodeSelector",

@@ -1,4 +1,7 @@
-"""Checks whether what containers are built for is what the driver of their node supports. Pure."""
+"""Checks whether what containers are built for is what the driver of their node supports. Pure.
+
+A module of its own: each subject of the doctor has one, with its `judge`.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,7 @@
-"""Checks of pods that wait for other systems' GPUs while Dovetail manages nodes, with the cure. Pure."""
+"""Checks of pods that wait for other systems' GPUs while Dovetail manages nodes, with the cure. Pure.
+
+A module of its own: each subject of the doctor has one, with its `judge`.
+"""
 
 from collections.abc import Iterator
 from typing import Final

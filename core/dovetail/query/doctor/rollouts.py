@@ -2,6 +2,8 @@
 
 Helm judges by kstatus (sigs.k8s.io/cli-utils). Its conditions and their order are repeated here, so that a failed
 `helm upgrade --wait` and the doctor print the same sentence.
+
+A module of its own: each subject of the doctor has one, with its `judge`.
 """
 
 from collections.abc import Iterator
