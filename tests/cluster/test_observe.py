@@ -1,24 +1,17 @@
 """A real Prometheus scrapes the sandbox while jobs run, wait and end: every panel has data, and every rule is sound."""
 
 import asyncio
-import json
-import shutil
-import socket
-import time
-import urllib.parse
-import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-import yaml
 
 from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
-from tests.chart.generated import CHART
 from tests.chart.test_dashboards import expressions
 from tests.cluster.jobs import Jobs
+from tests.cluster.prometheus import Prometheus, scraping
 from tests.cluster.test_extender import Scene
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -29,63 +22,10 @@ LOOK_SECONDS: Final = 5
 WITHOUT_DATA: Final = {"sum by (outcome) (rate(dovetail_notifications_total[5m]))"}
 
 
-class Prometheus:
-    """The server's API."""
-
-    def __init__(self, port: int) -> None:
-        self._url = f"http://127.0.0.1:{port}/api/v1"
-
-    def ask(self, path: str, **query: str) -> Any:
-        """The data of an answer."""
-        with urllib.request.urlopen(f"{self._url}/{path}?{urllib.parse.urlencode(query)}", timeout=30) as answer:
-            return json.load(answer)["data"]
-
-    async def until_ready(self) -> None:
-        """Wait until it answers."""
-        limit = time.monotonic() + 30
-        while time.monotonic() < limit:
-            try:
-                self.ask("status/buildinfo")
-            except OSError:
-                await asyncio.sleep(0.2)
-            else:
-                return
-        pytest.fail("Prometheus does not answer")
-
-    def without_data(self, queries: Mapping[str, str]) -> dict[str, str]:
-        """The queries, by panel, that have no sample."""
-        return {panel: query for panel, query in queries.items() if not self.ask("query", query=query)["result"]}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 async def prometheus(sandbox: Cluster, tmp_path: Path) -> AsyncIterator[Prometheus]:
-    program = shutil.which("prometheus") or pytest.skip("there is no prometheus")
-    config = {
-        **yaml.safe_load(sandbox.prometheus.read_text(encoding="utf-8")),
-        "global": {"scrape_interval": "2s", "evaluation_interval": "2s"},
-        "rule_files": [str(CHART / "rules" / "dovetail.yaml")],
-    }
-    file = tmp_path / "prometheus.yml"
-    file.write_text(yaml.safe_dump(config), encoding="utf-8")
-    port = free_port()
-    process = await asyncio.create_subprocess_exec(
-        program, f"--config.file={file}", f"--storage.tsdb.path={tmp_path / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}", "--log.level=error",
-    )  # fmt: skip
-    try:
-        found = Prometheus(port)
-        await found.until_ready()
+    async with scraping(sandbox, folder=tmp_path) as found:
         yield found
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 async def keep_jobs_coming(jobs: Jobs) -> None:

@@ -382,8 +382,10 @@ def _api_server_arguments(
         _argument("kubelet-preferred-address-types", value="InternalIP"),
         # Restricts a kubelet to its own node and pods; kwokctl leaves it out.
         _argument("enable-admission-plugins", value="NodeRestriction"),
-        # The API server reaches webhooks by a pod's address, because it has no kube-proxy.
-        _argument("enable-aggregator-routing", value="true"),
+        # By these, a program that serves an aggregated API knows its callers.
+        _argument("requestheader-client-ca-file", value=str(pki / "ca.crt")),
+        _argument("requestheader-allowed-names", value=_PROXY_CLIENT),
+        *(_argument(f"requestheader-{key}", value=header) for key, header in _PROXY_HEADERS.items()),
     ]
     if requests is not None:
         arguments.append(_argument("audit-policy-file", value=str(requests.policy)))
@@ -392,6 +394,9 @@ def _api_server_arguments(
         # The API server reads it again when it changes.
         arguments.append(_argument("authentication-config", value=str(authentication)))
     if real_node:
+        # The API server reaches webhooks by a pod's address, because it has no kube-proxy. Without pods, a Service of
+        # the type ExternalName leads to a process of this machine.
+        arguments.append(_argument("enable-aggregator-routing", value="true"))
         # The node connects through a network interface of its own; everything else listens on loopback only.
         arguments.append(_argument("bind-address", value="0.0.0.0", override=True))  # noqa: S104 - see above; TLS and RBAC
     return arguments
@@ -412,6 +417,13 @@ def _node_info() -> dict[str, str]:
     }
 
 
+# The name in the certificate that kwokctl gives the API server for its calls to aggregated APIs.
+_PROXY_CLIENT: Final = "kwok-admin"
+_PROXY_HEADERS: Final = {
+    "username-headers": "X-Remote-User",
+    "group-headers": "X-Remote-Group",
+    "extra-headers-prefix": "X-Remote-Extra-",
+}
 # kwokctl would open /metrics too.
 _HEALTH_ALONE: Final = _argument("authorization-always-allow-paths", value="/healthz,/readyz,/livez", override=True)
 # Data that a machine failure loses is temporary anyway.
