@@ -58,6 +58,8 @@ async def metrics_apis(
     arguments = (
         *(f"--{user}-kubeconfig={kubeconfig}" for user in ("lister", "authentication", "authorization")),
         f"--config={configuration}", f"--prometheus-url={prometheus.url}", "--metrics-relist-interval=5s",
+        # The rules record every 15 s: of a shorter time, their series would be missing now and then.
+        "--metrics-max-age=1m",
         "--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}",
     )  # fmt: skip
     async with (

@@ -38,6 +38,7 @@ def forecast_of(*, kubeconfig: str | None, context: str | None) -> Forecast:
 async def report(cluster: Cluster) -> Forecast:
     """Replay the pods of a cluster. Raises `CommandError`."""
     # NumPy and the engine, which a look does not need.
+    from dovetail.simulator.kueue_queues import KueueQueues
     from dovetail.simulator.observed_replay import forecast
 
     with patiently() as say:
@@ -49,7 +50,8 @@ async def report(cluster: Cluster) -> Forecast:
                 f"you may not list {lacks}: examples/observe.yaml has the ClusterRole that a report needs"
             )
         say(f"Replaying {len(seen.pods):,} pods …")
-        found = forecast(seen.nodes, pods=seen.pods, now=utc_now())
+        kueue = KueueQueues(workloads=seen.workloads, clusterqueues=seen.clusterqueues)
+        found = forecast(seen.nodes, pods=seen.pods, kueue=kueue, now=utc_now())
     if found is None:
         raise CommandError("this cluster has no pod with GPUs of a device plugin, so there is nothing to replay")
     return found

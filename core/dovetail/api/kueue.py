@@ -1,4 +1,4 @@
-"""Kueue's Workloads, as far as Dovetail reads them. Data only."""
+"""Kueue's Workloads and ClusterQueues, as far as Dovetail reads them. Data only."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,10 +6,16 @@ from typing import Final
 from dovetail.api.builtin import Condition, PodSpec
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.api.resources import Resource
+from dovetail.formats.quantities import Quantity
 
 # The first version that the API server has. Both have the few fields that are read.
 WORKLOADS: Final = tuple(
     Resource(group="kueue.x-k8s.io", version=version, plural="workloads", kind="Workload")
+    for version in ("v1beta2", "v1beta1")
+)
+
+CLUSTERQUEUES: Final = tuple(
+    Resource(group="kueue.x-k8s.io", version=version, plural="clusterqueues", kind="ClusterQueue", namespaced=False)
     for version in ("v1beta2", "v1beta1")
 )
 
@@ -35,9 +41,16 @@ class WorkloadSpec(Described, frozen=True, kw_only=True):
     pod_sets: list[PodSet] = []
 
 
+class Admission(Described, frozen=True, kw_only=True):
+    """Which ClusterQueue has admitted a Workload."""
+
+    cluster_queue: str = ""
+
+
 class WorkloadStatus(Described, frozen=True, kw_only=True):
     """How far Kueue is with a Workload."""
 
+    admission: Admission | None = None
     conditions: list[Condition] = []
 
 
@@ -47,6 +60,41 @@ class Workload(Described, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
+
+
+class ResourceQuota(Described, frozen=True, kw_only=True):
+    """The quota of one resource in a flavor; without a borrowing limit, all of the cohort may be borrowed."""
+
+    name: str = ""
+    nominal_quota: Quantity = "0"
+    borrowing_limit: Quantity | None = None
+
+
+class FlavorQuotas(Described, frozen=True, kw_only=True):
+    """The quotas of one flavor."""
+
+    resources: list[ResourceQuota] = []
+
+
+class ResourceGroup(Described, frozen=True, kw_only=True):
+    """Flavors for the same resources."""
+
+    flavors: list[FlavorQuotas] = []
+
+
+class ClusterQueueSpec(Described, frozen=True, kw_only=True):
+    """The quotas of a ClusterQueue, and its cohort: `cohort` up to v1beta1."""
+
+    cohort: str = ""
+    cohort_name: str = ""
+    resource_groups: list[ResourceGroup] = []
+
+
+class ClusterQueue(Described, frozen=True, kw_only=True):
+    """A ClusterQueue."""
+
+    metadata: ObjectMeta
+    spec: ClusterQueueSpec = ClusterQueueSpec()
 
 
 def is_admitted(workload: Workload) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dovetail.api.builtin import Event, Node, Pod, PodSpec
 from dovetail.api.gpunode import GPUNode
-from dovetail.api.kueue import Workload
+from dovetail.api.kueue import ClusterQueue, Workload
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.api.resources import Resource
 from dovetail.formats.quantities import Quantity
@@ -65,5 +65,6 @@ class Seen:
     quotas: Sequence[ResourceQuota] = ()
     events: Sequence[Event] = ()
     workloads: Sequence[Workload] = ()
+    clusterqueues: Sequence[ClusterQueue] = ()
     unlisted: Sequence[Resource] = ()
     blind: bool = False

@@ -1,9 +1,11 @@
 """The pods that a cluster has, replayed in its own order, which must meet their starts, and by Dovetail's queue.
 
 Both replays have the same arrivals, run times and nodes, and differ in the policy alone. Kubernetes says when a pod
-came, was bound and ended; pods that were deleted are missing. Pure; time is simulated.
+came, was bound and ended; pods that were deleted are missing. A pod of a job that Kueue held came when the job did, and
+the first replay keeps Kueue's quotas. Pure; time is simulated.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -31,6 +33,7 @@ from dovetail.pods.demand import ask_of_pod
 from dovetail.pods.node_affinity import admits
 from dovetail.pods.tenancy import controller_of
 from dovetail.queue.model.candidates import DAY_SECONDS, Candidate, Sites
+from dovetail.simulator.kueue_queues import KueueQueues
 from dovetail.simulator.queue_replay import Policy, Running, Scene, Submission, easy_backfill, play
 
 WITHIN_SECONDS: Final = 10.0
@@ -41,15 +44,23 @@ _HOUR_SECONDS: Final = 3600.0
 _STILL_RUNS: Final = 1e9
 
 
+_BY_KUEUE: Final = (
+    "{count} pods were admitted by Kueue: they came when their job did, and the first replay keeps Kueue's quotas of "
+    "GPUs; the second has none"
+)
 _OPENED: Final = "Replayed as open, because pods of the report started there before the cordon: {nodes}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """One pod's own times, in seconds since the first pod came; None for what has not happened."""
+    """One pod's own times, in seconds since the first pod came; None for what has not happened.
+
+    `queue` is the ClusterQueue of Kueue's that has admitted it; empty for none.
+    """
 
     pod: PlacedPod
     ask: Ask
+    queue: str
     came: float
     bound: float | None
     ended: float | None
@@ -70,18 +81,21 @@ class _Stage:
     histories: Mapping[str, History] = field(default_factory=dict)
 
 
-def forecast(nodes: Sequence[Node], *, pods: Sequence[PlacedPod], now: datetime) -> Forecast | None:
+def forecast(
+    nodes: Sequence[Node], *, pods: Sequence[PlacedPod], now: datetime, kueue: KueueQueues | None = None
+) -> Forecast | None:
     """The replays of all pods with devices of a plugin; None if the cluster has none."""
-    histories, notes = histories_of(pods, now=now)
+    kueue = kueue or KueueQueues()
+    histories, notes = histories_of(pods, kueue=kueue, now=now)
     if not histories:
         return None
     nodes, opened = _open(nodes, histories=histories)
     notes += [_OPENED.format(nodes=", ".join(opened))] if opened else []
     stage = _stage(nodes, pods=pods, histories=histories)
-    first = min(moment(each.pod.metadata.creation_timestamp) for each in histories)
+    first = min(moment(kueue.arrival(each.pod)) for each in histories)
     until = (now - first).total_seconds()
     ours = partial(easy_backfill, sites=stage.sites)
-    theirs, their_sums = _run(stage, policy=OwnOrder(stage.histories, sites=stage.sites), until=until)
+    theirs, their_sums = _run(stage, policy=OwnOrder(stage.histories, sites=stage.sites, kueue=kueue), until=until)
     sooner, our_sums = _run(stage, policy=ours, until=until)
     items = [_item(each, theirs=theirs, ours=sooner, until=until) for each in histories]
     met = [_meets(each, theirs=theirs, until=until) for each in histories]
@@ -101,7 +115,7 @@ def forecast(nodes: Sequence[Node], *, pods: Sequence[PlacedPod], now: datetime)
     )
 
 
-def histories_of(pods: Iterable[PlacedPod], *, now: datetime) -> tuple[list[History], list[str]]:
+def histories_of(pods: Iterable[PlacedPod], *, kueue: KueueQueues, now: datetime) -> tuple[list[History], list[str]]:
     """The pods that ask for devices of a plugin, by their arrival, and what is left out."""
     found: list[tuple[PlacedPod, Ask]] = []
     unread = gated = 0
@@ -117,8 +131,10 @@ def histories_of(pods: Iterable[PlacedPod], *, now: datetime) -> tuple[list[Hist
     notes += [f"{gated} pods are left out: a gate keeps schedulers off them"] if gated else []
     if not found:
         return [], notes
-    first = min(moment(pod.metadata.creation_timestamp) for pod, _ in found)
-    histories = [_history(pod, ask=ask, first=first, now=now) for pod, ask in found]
+    first = min(moment(kueue.arrival(pod)) for pod, _ in found)
+    histories = [_history(pod, ask=ask, kueue=kueue, first=first, now=now) for pod, ask in found]
+    if admitted := sum(bool(each.queue) for each in histories):
+        notes.append(_BY_KUEUE.format(count=admitted))
     return sorted(histories, key=lambda each: (each.came, each.pod.metadata.name)), notes
 
 
@@ -136,7 +152,7 @@ def _asks_otherwise(pod: Pod) -> bool:
     return bool(annotated) or any("gpu" in name for name in limits)
 
 
-def _history(pod: PlacedPod, *, ask: Ask, first: datetime, now: datetime) -> History:
+def _history(pod: PlacedPod, *, ask: Ask, kueue: KueueQueues, first: datetime, now: datetime) -> History:
     said = (each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "True")
     bound = next((each.last_transition_time for each in said), None)
     terminated = (each.state.terminated for each in pod.status.container_statuses)
@@ -146,10 +162,17 @@ def _history(pod: PlacedPod, *, ask: Ask, first: datetime, now: datetime) -> His
     def seconds(text: str | None) -> float | None:
         return None if text is None else (moment(text) - first).total_seconds()
 
-    came = seconds(pod.metadata.creation_timestamp)
+    came = seconds(kueue.arrival(pod))
     assert came is not None, "every object has a creation time"
     over = seconds(ended) if ended is not None else ((now - first).total_seconds() if is_terminated(pod) else None)
-    return History(pod=pod, ask=ask, came=came, bound=seconds(bound) if pod.spec.node_name else None, ended=over)
+    return History(
+        pod=pod,
+        ask=ask,
+        queue=kueue.queue_of(pod),
+        came=came,
+        bound=seconds(bound) if pod.spec.node_name else None,
+        ended=over,
+    )
 
 
 def _open(nodes: Sequence[Node], *, histories: Sequence[History]) -> tuple[list[Node], list[str]]:
@@ -219,21 +242,26 @@ class OwnOrder:
 
     When a pod starts is not given: as soon as the books of its node have room for it. One that its scheduler never
     bound may start wherever it is admitted, after all others. So a start that comes too early shows a cause that the
-    books do not have, such as a quota of a queue, and one that comes too late shows a wrong book or run time.
+    books do not have, such as a gang, and one that comes too late shows a wrong book or run time.
     """
 
-    def __init__(self, histories: Mapping[str, History], *, sites: Sites) -> None:
+    def __init__(self, histories: Mapping[str, History], *, sites: Sites, kueue: KueueQueues) -> None:
         self._histories = histories
         self._sites = sites
+        self._kueue = kueue
         # Refusals, with the change of the node after which each was given: most ends concern one node.
         self._refused: dict[tuple[str, Ask], int] = {}
 
     def __call__(self, scene: Scene) -> Iterable[tuple[str, Sequence[Claim]]]:
         """The pods that start now."""
         ledger = scene.ledger.copy()
-        fits, filled = FitCache(ledger), set[tuple[str, Ask]]()
+        fits, filled, used = FitCache(ledger), set[tuple[str, Ask]](), self._in_use(scene)
         for key in sorted(scene.waiting, key=self._turn):
-            job, node = scene.waiting[key].job, self._histories[key].pod.spec.node_name
+            history = self._histories[key]
+            job, node, quota = scene.waiting[key].job, history.pod.spec.node_name, (history.queue, history.ask.resource)
+            count = _devices_of(history)
+            if not self._kueue.has_quota(history.queue, resource=history.ask.resource, count=count, used=used):
+                continue
             for name in [node] if node else self._sites[job.site]:
                 asked, changed = (name, job.ask), scene.ledger.changed_at(name)
                 if asked in filled or self._refused.get(asked) == changed:
@@ -242,10 +270,19 @@ class OwnOrder:
                 if isinstance(found, Fit):
                     claim = replace(found.claim, key=f"{key}/0")
                     ledger.commit(claim)
+                    used[quota] += count
                     yield key, [claim]
                     break
                 filled.add(asked)
                 self._refused[asked] = changed
+
+    def _in_use(self, scene: Scene) -> Counter[tuple[str, str]]:
+        """The devices of running pods, by queue and resource."""
+        used = Counter[tuple[str, str]]()
+        for key in scene.running:
+            history = self._histories[key]
+            used[history.queue, history.ask.resource] += _devices_of(history)
+        return used
 
     def _turn(self, key: str) -> tuple[float, float, str]:
         history = self._histories[key]
@@ -295,6 +332,10 @@ class _Idle:
 
 def _held(run: Running) -> int:
     return 0 if run.of.job.ask.gpu is None else run.of.job.ask.gpu.count
+
+
+def _devices_of(history: History) -> int:
+    return 0 if history.ask.gpu is None else history.ask.gpu.count
 
 
 def _meets(history: History, *, theirs: Mapping[str, float], until: float) -> bool:

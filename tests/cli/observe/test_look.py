@@ -18,6 +18,8 @@ LISTS = {
     "gpunodes": "/apis/dovetail.dev/v1beta1/gpunodes",
     "workloads": "/apis/kueue.x-k8s.io/v1beta2/workloads",
     "older workloads": "/apis/kueue.x-k8s.io/v1beta1/workloads",
+    "clusterqueues": "/apis/kueue.x-k8s.io/v1beta2/clusterqueues",
+    "older clusterqueues": "/apis/kueue.x-k8s.io/v1beta1/clusterqueues",
 }
 
 

@@ -19,7 +19,7 @@ from dovetail.answers.observe import (
 )
 from dovetail.api.builtin import Event, Pod
 from dovetail.api.gpunode import GPUNode
-from dovetail.api.kueue import WORKLOADS, Workload, is_admitted, words
+from dovetail.api.kueue import CLUSTERQUEUES, WORKLOADS, Workload, is_admitted, words
 from dovetail.api.resources import EVENTS, GPUNODES, NODES, PODS, RESOURCEQUOTAS, Resource
 from dovetail.cluster.observed import ResourceQuota, Seen
 from dovetail.formats.quantities import QuantityError, whole
@@ -43,6 +43,7 @@ _MISSING: Final = {
     EVENTS.plural: "pods that a quota keeps from being created",
     GPUNODES.plural: "what agents measure",
     WORKLOADS[0].plural: "what waits in Kueue's queues",
+    CLUSTERQUEUES[0].plural: "Kueue's quotas in the replay of a report",
 }
 _CLAIMS: Final = "Pods with resource claims hold devices that these books do not count: {count} of them are bound"
 _PART: Final = (
