@@ -116,8 +116,7 @@ def port_name(neighbour: Neighbour, *, use: str) -> str:
 def adapted(rendered: Rendered, *, neighbour: Neighbour, local: Local) -> Rendered:
     """Adapt the chart to this machine."""
     workloads = tuple(_as_process(each, neighbour=neighbour, local=local) for each in rendered.workloads)
-    # No process can serve an aggregated API here, and an API service without an answer blocks the deletion of
-    # namespaces.
+    # The chart's Service leads to no process, and an API service without an answer blocks the deletion of namespaces.
     kept = [each for each in rendered.objects if each["kind"] != "APIService"]
     objects = tuple(_placed(each, neighbour=neighbour, local=local) for each in kept)
     return Rendered(text=rendered.text, workloads=workloads, objects=objects)
