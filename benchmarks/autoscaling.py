@@ -8,6 +8,7 @@ each step to standard output.
 import argparse
 import asyncio
 import json
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -21,6 +22,9 @@ from dovetail.api.resources import NAMESPACES
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from tests.cluster.autoscaling import Moment, Trace, applied, metrics_apis, on_the_serving_node, serving_node
 from tests.cluster.conftest import NODES
 from tests.cluster.prometheus import scraping
@@ -45,24 +49,23 @@ def main() -> None:
 
 
 async def _followed(sandbox: Cluster, *, folder: Path) -> list[Moment]:
-    client = Client(load_connection(sandbox.kubeconfig))
-    await client.create(NAMESPACES, body={"metadata": {"name": NAMESPACE}}, as_type=Namespace)
-    trace = Trace(client=client, namespace=NAMESPACE, name="serve")
-    async with (
-        scraping(sandbox, folder=folder) as prometheus,
-        metrics_apis(client, cluster=sandbox, namespace=NAMESPACE, prometheus=prometheus, folder=folder),
-        serving_node(client, namespace=NAMESPACE) as demand,
-        applied(client, "utilization.yaml", namespace=NAMESPACE, changes=on_the_serving_node),
-    ):
-        for devices, replicas in STEPS:
-            trace.demand = devices
-            await demand(devices)
-            began = len(trace.moments)
-            await trace.until_bound(replicas)
-            seconds = trace.moments[-1].seconds - trace.moments[began].seconds
-            print(f"work for {devices:g} devices: {replicas} replicas bound after {seconds:.0f} s", flush=True)
-            await trace.stays(replicas, seconds=_REST_SECONDS)
-    await client.close()
+    async with Client(load_connection(sandbox.kubeconfig)) as client:
+        await client.create(NAMESPACES, body={"metadata": {"name": NAMESPACE}}, as_type=Namespace)
+        trace = Trace(client=client, namespace=NAMESPACE, name="serve")
+        async with (
+            scraping(sandbox, folder=folder) as prometheus,
+            metrics_apis(client, cluster=sandbox, namespace=NAMESPACE, prometheus=prometheus, folder=folder),
+            serving_node(client, namespace=NAMESPACE) as demand,
+            applied(client, "utilization.yaml", namespace=NAMESPACE, changes=on_the_serving_node),
+        ):
+            for devices, replicas in STEPS:
+                trace.demand = devices
+                await demand(devices)
+                began = len(trace.moments)
+                await trace.until_bound(replicas)
+                seconds = trace.moments[-1].seconds - trace.moments[began].seconds
+                print(f"work for {devices:g} devices: {replicas} replicas bound after {seconds:.0f} s", flush=True)
+                await trace.stays(replicas, seconds=_REST_SECONDS)
     return trace.moments
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dovetail.api.builtin import Condition, Pod
+from dovetail.api.builtin import Pod
 from dovetail.api.kueue import ClusterQueue, Workload
 from dovetail.formats.quantities import Quantity, QuantityError, whole
 from dovetail.formats.timestamps import moment
@@ -17,6 +17,8 @@ from dovetail.pods.tenancy import controller_of
 
 # A pod that its controller creates later than this after the admission replaces one that has failed.
 _FIRST_PODS_SECONDS: Final = 60.0
+# Kueue looks at the jobs without quota this long after quota is free (requeueBatchPeriod in its queue cache).
+_REQUEUE_SECONDS: Final = 1.0
 _NO_LIMIT: Final = 1 << 53
 
 
@@ -48,15 +50,35 @@ class KueueQueues:
     def arrival(self, pod: Pod) -> str:
         """When it began to wait: with its job where Kueue held that, otherwise at its own creation."""
         workload, created = self._workload_of(pod), pod.metadata.creation_timestamp
-        said: dict[str, Condition] = {}
-        if workload is not None:
-            said = {each.type: each for each in workload.status.conditions}
-        admitted = said.get("Admitted")
-        # One that was evicted has waited several times, and only the last admission is known.
-        if workload is None or admitted is None or not admitted.last_transition_time or "Evicted" in said:
+        if workload is None or not self._came_with_admission(pod):
             return created
-        since = (moment(created) - moment(admitted.last_transition_time)).total_seconds()
-        return workload.metadata.creation_timestamp if since <= _FIRST_PODS_SECONDS else created
+        return workload.metadata.creation_timestamp
+
+    def quota_seconds(self, pod: Pod) -> float | None:
+        """How long its job held quota, until the next could have it; None for a pod of no queue, or until it ends.
+
+        The job holds quota before its pods are bound, and until Kueue has seen its end.
+        """
+        said = self._conditions_of(pod)
+        since, until = (said.get(name, "") for name in ("QuotaReserved", "Finished"))
+        if not since or not until or not self._came_with_admission(pod):
+            return None
+        return (moment(until) - moment(since)).total_seconds() + _REQUEUE_SECONDS
+
+    def _came_with_admission(self, pod: Pod) -> bool:
+        """Whether the pod was created because its job was admitted."""
+        said = self._conditions_of(pod)
+        # A job that was evicted has waited several times, and only the last admission is known.
+        if not said.get("Admitted") or "Evicted" in said:
+            return False
+        since = moment(pod.metadata.creation_timestamp) - moment(said["Admitted"])
+        return since.total_seconds() <= _FIRST_PODS_SECONDS
+
+    def _conditions_of(self, pod: Pod) -> Mapping[str, str]:
+        """When each condition of its job's Workload last changed."""
+        workload = self._workload_of(pod)
+        conditions = () if workload is None else workload.status.conditions
+        return {each.type: each.last_transition_time or "" for each in conditions}
 
     def has_quota(self, queue: str, *, resource: str, count: int, used: Mapping[tuple[str, str], int]) -> bool:
         """Whether the queue's quota has room for so many more; `used` is by queue and resource."""

@@ -55,19 +55,23 @@ _OPENED: Final = "Replayed as open, because pods of the report started there bef
 class History:
     """One pod's own times, in seconds since the first pod came; None for what has not happened.
 
-    `queue` is the ClusterQueue of Kueue's that has admitted it; empty for none.
+    `queue` is the ClusterQueue of Kueue's that has admitted it; empty for none. `quota_seconds` is how long its job
+    held the quota there; None in no queue.
     """
 
     pod: PlacedPod
     ask: Ask
     queue: str
+    quota_seconds: float | None
     came: float
     bound: float | None
     ended: float | None
 
     @property
     def ran_seconds(self) -> float | None:
-        """How long it held its devices; None while it does, and before."""
+        """How long it held its devices, or its job its quota; None while it does, and before."""
+        if self.quota_seconds is not None:
+            return self.quota_seconds
         return None if self.bound is None or self.ended is None else max(0.0, self.ended - self.bound)
 
 
@@ -169,6 +173,7 @@ def _history(pod: PlacedPod, *, ask: Ask, kueue: KueueQueues, first: datetime, n
         pod=pod,
         ask=ask,
         queue=kueue.queue_of(pod),
+        quota_seconds=kueue.quota_seconds(pod),
         came=came,
         bound=seconds(bound) if pod.spec.node_name else None,
         ended=over,
@@ -240,15 +245,19 @@ def _likely(history: History, *, histories: Sequence[History]) -> float:
 class OwnOrder:
     """The cluster's own scheduler, as far as it decided: pods in the order in which it bound them, on its own nodes.
 
-    When a pod starts is not given: as soon as the books of its node have room for it. One that its scheduler never
-    bound may start wherever it is admitted, after all others. So a start that comes too early shows a cause that the
-    books do not have, such as a gang, and one that comes too late shows a wrong book or run time.
+    When a pod starts is not given: as soon as the books of its node have room for it, and in a queue of Kueue's its
+    quota, after the pods that the queue admitted before. One that its scheduler never bound may start wherever it is
+    admitted, after all others. So a start that comes too early shows a cause that the books do not have, such as a
+    gang, and one that comes too late shows a wrong book or run time.
     """
 
     def __init__(self, histories: Mapping[str, History], *, sites: Sites, kueue: KueueQueues) -> None:
         self._histories = histories
         self._sites = sites
         self._kueue = kueue
+        # Kueue looks at one queue's jobs in turn: how many of a queue start before each of its pods.
+        self._ranks = _ranks(sorted(histories, key=self._turn), histories=histories)
+        self._started = Counter[str]()
         # Refusals, with the change of the node after which each was given: most ends concern one node.
         self._refused: dict[tuple[str, Ask], int] = {}
 
@@ -260,6 +269,8 @@ class OwnOrder:
             history = self._histories[key]
             job, node, quota = scene.waiting[key].job, history.pod.spec.node_name, (history.queue, history.ask.resource)
             count = _devices_of(history)
+            if history.queue and self._ranks[key] > self._started[history.queue]:
+                continue
             if not self._kueue.has_quota(history.queue, resource=history.ask.resource, count=count, used=used):
                 continue
             for name in [node] if node else self._sites[job.site]:
@@ -271,6 +282,7 @@ class OwnOrder:
                     claim = replace(found.claim, key=f"{key}/0")
                     ledger.commit(claim)
                     used[quota] += count
+                    self._started[history.queue] += 1
                     yield key, [claim]
                     break
                 filled.add(asked)
@@ -332,6 +344,15 @@ class _Idle:
 
 def _held(run: Running) -> int:
     return 0 if run.of.job.ask.gpu is None else run.of.job.ask.gpu.count
+
+
+def _ranks(ordered: Iterable[str], *, histories: Mapping[str, History]) -> dict[str, int]:
+    """How many pods of its own queue come before each pod."""
+    before, found = Counter[str](), dict[str, int]()
+    for key in ordered:
+        found[key] = before[histories[key].queue]
+        before[histories[key].queue] += 1
+    return found
 
 
 def _devices_of(history: History) -> int:

@@ -23,8 +23,11 @@ def of_job(pod: PlacedPod, *, job: str) -> PlacedPod:
     return msgspec.convert(raw, PlacedPod)
 
 
-def workload(job: str, *, came: float, admitted: float, queue: str = "a", evicted: bool = False) -> Workload:
-    conditions = [{"type": "Admitted", "status": "True", "lastTransitionTime": at(admitted)}]
+def workload(
+    job: str, *, came: float, admitted: float, ended: float | None = None, queue: str = "a", evicted: bool = False
+) -> Workload:
+    times = {"QuotaReserved": admitted, "Admitted": admitted} | ({} if ended is None else {"Finished": ended})
+    conditions = [{"type": name, "status": "True", "lastTransitionTime": at(each)} for name, each in times.items()]
     conditions += [{"type": "Evicted", "status": "False", "lastTransitionTime": at(admitted)}] if evicted else []
     meta = {
         "name": f"job-{job}",
@@ -65,6 +68,31 @@ def test_a_pod_waits_from_its_job_s_creation_and_for_its_queue_s_quota() -> None
     assert waits == {"a-x": (1.0, 0.0, 0.0), "b-x": (92.0, 89.0, 0.0)}
     assert found.reproduced == 1.0
     assert any("2 pods were admitted by Kueue" in note for note in found.notes)
+
+
+def test_a_job_holds_its_quota_from_its_admission_until_kueue_has_seen_its_end_and_looks_again() -> None:
+    slow = [workload("a", came=0, admitted=1, ended=140), workload("b", came=10, admitted=142, ended=250)]
+    pods = [PODS[0], of_job(ran("b-x", came=142, bound=144, ended=240, gpus=4), job="b")]
+    found = replayed(pods, workloads=slow, queues=[clusterqueue("a", gpus=4)])
+    assert {each.name: each.replayed for each in found.items} == {"a-x": 0.0, "b-x": 130.0}
+    kueue = KueueQueues(workloads=slow)
+    assert [kueue.quota_seconds(pod) for pod in [*pods, ran("alone", came=1)]] == [140.0, 109.0, None]
+
+
+def test_a_queue_s_jobs_start_in_its_order_even_where_a_later_one_would_fit_for_a_moment() -> None:
+    pods = [
+        of_job(ran("a-x", came=0, bound=0, ended=50, gpus=2), job="a"),
+        of_job(ran("small-x", came=60, bound=60, ended=120, gpus=2), job="small"),
+        of_job(ran("large-x", came=121, bound=121, ended=200, gpus=4), job="large"),
+    ]
+    workloads = [
+        workload("a", came=0, admitted=0, ended=58),
+        workload("small", came=58, admitted=60, ended=120),
+        workload("large", came=1, admitted=121, ended=200),
+    ]
+    found = replayed(pods, workloads=workloads, queues=[clusterqueue("a", gpus=4)])
+    assert {each.name: each.replayed for each in found.items}["large-x"] == pytest.approx(118.0, abs=2)
+    assert found.reproduced == 1.0
 
 
 def test_without_its_quota_the_replay_starts_too_early_and_is_not_trusted() -> None:
