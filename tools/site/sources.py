@@ -57,6 +57,8 @@ def _place(path: Path) -> str:
         return f"examples.md#script-{path.stem}"
     if name.startswith("examples/kinds/"):
         return f"examples.md#kind-{path.stem}"
+    if name.startswith("examples/autoscaling/"):
+        return f"examples.md#autoscaling-{path.stem}"
     if name.startswith("examples/"):
         return f"examples.md#{path.stem}"
     return name.removeprefix("docs/")
@@ -76,12 +78,19 @@ def _copy(page: Path) -> str:
 
 
 def _examples() -> str:
-    parts = ["# Examples", "", "Each manifest can be applied as it is, and each script runs as it is."]
+    parts = [
+        "# Examples",
+        "",
+        "Each manifest can be applied as it is, unless its first lines say otherwise, and each script runs as it is.",
+    ]
     for path in sorted((ROOT / "examples").glob("*.yaml")):
         parts += ["", f"## {path.stem}", "", "```yaml", path.read_text(encoding="utf-8").rstrip(), "```"]
     for path in sorted((ROOT / "examples" / "kinds").glob("*.yaml")):
         text = path.read_text(encoding="utf-8").rstrip()
         parts += ["", f"## Kind {path.stem}", "", "```yaml", text, "```"]
+    for path in sorted((ROOT / "examples" / "autoscaling").glob("*.yaml")):
+        text = path.read_text(encoding="utf-8").rstrip()
+        parts += ["", f"## Autoscaling {path.stem}", "", "```yaml", text, "```"]
     for path in sorted((ROOT / "examples" / "scripts").iterdir()):
         language = "python" if path.suffix == ".py" else "bash"
         parts += ["", f"## Script {path.stem}", "", f"```{language}", path.read_text(encoding="utf-8").rstrip(), "```"]
