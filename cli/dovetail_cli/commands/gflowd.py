@@ -15,6 +15,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+service = typer.Typer(
+    help="Start the queue of this machine with your login or at boot, by systemd.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(service, name="service")
 
 
 @app.command()
@@ -69,3 +77,25 @@ def down(
     """
     sandboxes.down(sandboxes.DEFAULT, purge=purge)
     print("The local sandbox is down.")
+
+
+@service.command()
+def install(
+    *,
+    only_print: Annotated[bool, typer.Option("--print", help="Print the unit, and install nothing.")] = False,
+) -> None:
+    """Write a unit of your systemd that starts the queue, and start it now.
+
+    Needs no root. `loginctl enable-linger` lets it start at boot.
+    """
+    from dovetail_cli.nodes import user_service
+
+    print(user_service.text() if only_print else user_service.install(), end="" if only_print else "\n")
+
+
+@service.command()
+def remove() -> None:
+    """Stop the queue and remove the unit; the queue is kept."""
+    from dovetail_cli.nodes import user_service
+
+    print(user_service.remove())

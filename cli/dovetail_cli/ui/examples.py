@@ -57,6 +57,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
         "dovetail explain request '2(V100)'",
         "dovetail explain request 0.5 --mode Fractional --memory-host 16Gi",
     ),
+    "move apply": ("dovetail move apply 7", "dovetail move apply train-resnet --yes"),
     "move plan": ("dovetail move plan 7", "dovetail move plan train-resnet --namespace vision -o json"),
     "console": ("dovetail console", "dovetail console --gateway https://dovetail.example.com --no-browser"),
     "cordon": ("dovetail cordon node-1:2", "dovetail cordon node-1:0-3 node-2:all"),
@@ -104,6 +105,8 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
     ),
     "gflowd status": ("gflowd status",),
     "gflowd down": ("gflowd down",),
+    "gflowd service install": ("gflowd service install", "gflowd service install --print"),
+    "gflowd service remove": ("gflowd service remove",),
     "sandbox up": (
         "dovetail sandbox up",
         "dovetail sandbox up --name big --nodes nodes.yaml --set operator.replicas=1",

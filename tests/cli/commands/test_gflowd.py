@@ -1,11 +1,16 @@
 """gflowd, as far as it goes without a sandbox."""
 
+import os
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from dovetail_cli import sandboxes
 from dovetail_cli.app import run
+from dovetail_cli.nodes import user_service
 
 
 def gflowd(*words: str) -> int:
@@ -56,3 +61,46 @@ def test_up_refuses_what_no_task_could_run_before_anything_starts(
     assert gflowd("up", *words) == 2
     assert problem in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_the_unit_that_is_printed_is_one_that_systemd_accepts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gflowd("service", "install", "--print") == 0
+    unit = tmp_path / user_service.NAME
+    unit.write_text(capsys.readouterr().out, encoding="utf-8")
+    assert [line for line in unit.read_text().splitlines() if line.endswith('gflowd" up')]
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze: apt-get install systemd")
+    done = subprocess.run(
+        ["systemd-analyze", "--user", "--no-pager", "verify", unit],
+        capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert user_service.NAME not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("path", ["/opt/100%/bin/gflowd", '/opt/a "b"/gflowd', "/opt/back\\slash/gflowd"])
+def test_a_path_with_what_systemd_interprets_stays_a_path(path: str) -> None:
+    text = user_service.unit(environ={"PATH": "/usr/bin", "HOME": "/root"}, gflowd=path)
+    (line,) = [line for line in text.splitlines() if line.startswith("ExecStart=")]
+    word, command = line.removeprefix("ExecStart=").rsplit(" ", 1)
+    assert (shlex.split(word.replace("%%", "%")), command) == ([path], "up")
+    assert [line for line in text.splitlines() if line.startswith("Environment=")] == ['Environment="PATH=/usr/bin"']
+
+
+def test_a_unit_that_is_not_there_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert gflowd("service", "remove") == 3
+    assert "there is no such unit; gflowd service install writes it" in capsys.readouterr().err
+
+
+def test_a_machine_without_systemd_is_told_what_to_do_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gflowd("service", "install") == 3
+    assert "run `gflowd up` from your login script instead" in capsys.readouterr().err
+    assert not (tmp_path / "config").exists()
