@@ -47,12 +47,12 @@ def text() -> str:
     own = Path(sys.executable).with_name("gflowd")
     found = str(own) if own.exists() else shutil.which("gflowd")
     if found is None:
-        raise MissingError("there is no program gflowd beside this Python nor in your PATH")
+        raise MissingError("there is no program gflowd in the folder of this Python or in your PATH")
     return unit(environ=os.environ, gflowd=found)
 
 
 def install() -> str:
-    """Write the unit and start it with each login; returns what to tell. Raises `CommandError`."""
+    """Write the unit and start it with each login; returns the sentence about it. Raises `CommandError`."""
     _check_systemd()
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,10 @@ def install() -> str:
 
 
 def remove() -> str:
-    """Stop the unit and remove it; returns what to tell. Raises `CommandError`, and `MissingError` without a unit."""
+    """Stop the unit and remove it; returns the sentence about it.
+
+    Raises `CommandError`, and `MissingError` without a unit.
+    """
     path = _path()
     if not path.exists():
         raise MissingError(f"{path}: there is no such unit; gflowd service install writes it")
