@@ -52,7 +52,10 @@ def text() -> str:
 
 
 def install() -> str:
-    """Write the unit and start it with each login; returns the sentence about it. Raises `CommandError`."""
+    """Write the unit and start it with each login; returns the sentence about it.
+
+    Raises `CommandError`, and `MissingError` without systemd.
+    """
     _check_systemd()
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
