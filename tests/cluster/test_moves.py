@@ -4,14 +4,16 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import pytest
+import yaml
 
 from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
+from tests.cluster.configuration import config_of, set_config
 from tests.cluster.jobs import Jobs
 
 pytestmark = pytest.mark.cluster
@@ -125,3 +127,33 @@ async def test_apply_asks_only_where_somebody_can_answer(scattered: Jobs, move: 
     done = await asyncio.to_thread(move, "apply", "big")
     assert done.returncode == 2
     assert done.stderr.strip().endswith("without a terminal that can ask, say --yes")
+
+
+@pytest.fixture
+async def moves_of(client: Client) -> AsyncIterator[Callable[..., Awaitable[None]]]:
+    """Sets the configuration's rules of moves, until the test ends."""
+    before = await config_of(client)
+
+    async def rules(**said: Any) -> None:
+        await set_config(client, yaml.safe_dump((yaml.safe_load(before) or {}) | {"moves": said}))
+
+    yield rules
+    await set_config(client, before)
+
+
+async def test_on_need_the_operator_reports_or_moves_as_the_mode_says(
+    scattered: Jobs, moves_of: Callable[..., Awaitable[None]]
+) -> None:
+    for name in ("x", "y"):
+        await scattered.change(name, moves="Restart")
+    await moves_of(mode="Plan", after=1)
+    said = await scattered.until("big", lambda status: "; it would start within " in status.message)
+    assert "if 1 running job restarted on other nodes" in said.message
+    assert "WouldMove" in [each.code for each in said.details]
+    for name in ("x", "y"):
+        assert (await scattered.phase("Running", name)).plans == 1
+
+    await moves_of(mode="Apply", after=1)
+    await scattered.phase("Running", "big")
+    moves = [(await scattered.phase("Running", name)).move for name in ("x", "y")]
+    assert sorted(0 if each is None else each.count for each in moves) == [0, 1]

@@ -8,6 +8,7 @@ from dovetail import names
 from dovetail.answers.questions import State
 from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus
+from dovetail.api.reasons.codes import FRAGMENTATION
 from dovetail.cluster.batch_jobs import inferred_batch_job
 from dovetail.config.settings import Settings
 from dovetail.decoding import convert
@@ -222,6 +223,8 @@ def _in_the_queue(status: GPUJobStatus) -> list[str]:
     if place.reserved is not None:
         nodes = ", ".join(f"{node.name} ({node.workers})" for node in place.reserved.nodes)
         said.append(f"room is kept for its workers on {nodes}, for {place.reserved.time} at the latest")
+    if status.reason == FRAGMENTATION.code and status.number is not None:
+        said.append(f"others that restart elsewhere may leave it room: dovetail move plan {status.number} tries that")
     return said
 
 

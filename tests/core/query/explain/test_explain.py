@@ -9,7 +9,7 @@ import pytest
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.conversion import values_of
-from dovetail.api.gpujob import GPUJob, GPUJobSpec, GPUJobStatus, ResourceRequest, template_of
+from dovetail.api.gpujob import GPUJob, GPUJobSpec, GPUJobStatus, QueuePlace, ResourceRequest, template_of
 from dovetail.api.meta import ObjectMeta
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.growing import Growing
@@ -148,6 +148,15 @@ def test_a_queued_job_is_told_by_its_shortage_and_the_queue_only_where_it_says_s
     found = told_job(filled(), gpu="1", phase="Queued", reason="Priority", message="job 2 goes first")
     assert found.summary == "Job 3 (x) waits for the queue: fits now on 1 of 3 nodes, best on b with GPU 1"
     assert found.subject.notes == ("the queue says Priority: job 2 goes first",)
+
+
+@pytest.mark.parametrize(("reason", "names"), [("Fragmentation", True), ("Resources", False)])
+def test_a_job_that_moves_may_help_is_told_the_command_that_tries_them(reason: str, names: bool) -> None:
+    found = told_job(
+        filled(), gpu="1", phase="Queued", reason=reason, message="scattered", queue=QueuePlace(position=1)
+    )
+    tries = "others that restart elsewhere may leave it room: dovetail move plan 3 tries that"
+    assert (tries in found.subject.notes) is names
 
 
 def test_room_that_other_jobs_were_let_go_on_counts_as_taken() -> None:
