@@ -84,6 +84,8 @@ def rebuilt(server: ApiServer, *, beside: State) -> State:
         store.gpunode_changed(gpunode)
     for quota in server.typed("gpuquotas"):
         store.quotas.update(quota)
+    for budget in server.typed("poddisruptionbudgets"):
+        store.budget_event("ADDED", budget)
     for job in server.typed("gpujobs"):
         store.job_changed(job)
     for child in server.typed("jobs"):

@@ -17,6 +17,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.durations import timestamp
 from dovetail.jobs.batch_job import wants_admission
 from dovetail.jobs.moves import under_way
+from dovetail.pods.disruption_budgets import disruptions_allowed
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
 from dovetail.queue.growing.autoscaler_answer import Answer
@@ -267,7 +268,14 @@ def _evictor(state: State, *, cycle: Cycle, pause: Callable[[], None]) -> Evicto
     rules = rules_now(state.preemption, jobs=state.store.jobs.values(), now=cycle.now)
     running = running_jobs(state, now=cycle.now)
     negative_cache = cycle.caches.negative_cache
-    return Evictor(running=running, rules=rules, orders=cycle.orders, negative_cache=negative_cache, pause=pause)
+    return Evictor(
+        running=running,
+        rules=rules,
+        orders=cycle.orders,
+        negative_cache=negative_cache,
+        pause=pause,
+        allowed=disruptions_allowed(state.store.budgets.values()),
+    )
 
 
 def _with_place(
@@ -479,4 +487,5 @@ def running_job(
         # Statuses are written one by one. A cycle that sees only some of a gang's victims would look for others.
         announced="" if notice is None or notice.by == DRAIN else notice.by,
         move=state.decisions.moves.get(job.metadata.uid),
+        budgets=state.store.budgets_of(job.metadata.namespace),
     )

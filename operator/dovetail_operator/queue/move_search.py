@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from dovetail.pods.disruption_budgets import disruptions_allowed
 from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.moves import plan as plans
-from dovetail.queue.moves.disruption_budgets import disruptions_allowed
 from dovetail.queue.moves.movable import movable_of, pods_to_move
 from dovetail.queue.moves.plan import Movable, MovePlan, NoPlan
 from dovetail.queue.moves.proof import MovableJobs, Queue, expected_starts, plan_moves

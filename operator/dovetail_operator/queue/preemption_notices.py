@@ -14,6 +14,7 @@ from dovetail.api.builtin import is_terminated
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.reasons.end import IS_EMPTIED, MOVES_FOR, MOVES_FOR_ANOTHER, PREEMPTED_FOR, PREEMPTED_FOR_ANOTHER
 from dovetail.cluster.availability import is_leaving
+from dovetail.pods.disruption_budgets import disruptions_allowed, may_end_together
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import Order, Rules
 from dovetail.queue.verdicts import Admitted
@@ -43,13 +44,15 @@ _MOST_AT_ONCE: Final = 16
 class _Leaving:
     """A running job with a worker on a node that is to be emptied.
 
-    `candidate` is the job with all its workers, `claims` are the keys of what they hold.
+    `candidate` is the job with all its workers, and `claims` are the keys of what they hold. `covered_pods` says how
+    many of its pods each PodDisruptionBudget covers.
     """
 
     key: str
     node: str
     candidate: Candidate
     claims: tuple[str, ...]
+    covered_pods: Mapping[str, int]
 
 
 def drain_notices(state: State, *, cycle: Cycle) -> dict[str, Notice]:
@@ -59,7 +62,7 @@ def drain_notices(state: State, *, cycle: Cycle) -> dict[str, Notice]:
     nodes = {name for name, node in state.store.view.nodes.items() if is_leaving(node)}
     moving: list[_Leaving] = []
     for each in _on(nodes, state=state, cycle=cycle)[:_MOST_AT_ONCE] if nodes else ():
-        if _would_start([*moving, each], state=state, cycle=cycle):
+        if _within_budgets([*moving, each], state=state) and _would_start([*moving, each], state=state, cycle=cycle):
             moving.append(each)
     return {
         each.candidate.key: Notice(
@@ -69,6 +72,12 @@ def drain_notices(state: State, *, cycle: Cycle) -> dict[str, Notice]:
         )
         for each in moving
     }
+
+
+def _within_budgets(leaving: Sequence[_Leaving], *, state: State) -> bool:
+    """Whether the ends of all of them break no PodDisruptionBudget."""
+    allowed = disruptions_allowed(state.store.budgets.values())
+    return len(may_end_together([each.covered_pods for each in leaving], allowed=allowed)) == len(leaving)
 
 
 def _on(nodes: set[str], *, state: State, cycle: Cycle) -> list[_Leaving]:
@@ -92,7 +101,13 @@ def _on_one_of(nodes: set[str], *, job: GPUJob, key: str, state: State, cycle: C
     candidate = Candidacies().candidate(job, state=state, sites=cycle.sites, workers=job.spec.workers)
     if candidate is None:
         return None
-    return _Leaving(key=key, node=held[0], candidate=candidate, claims=running.claims)
+    return _Leaving(
+        key=key,
+        node=held[0],
+        candidate=candidate,
+        claims=running.claims,
+        covered_pods=running.covered_pods,
+    )
 
 
 def _would_start(leaving: Sequence[_Leaving], *, state: State, cycle: Cycle) -> bool:

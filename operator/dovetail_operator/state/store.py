@@ -320,6 +320,10 @@ class Store:
         else:
             self.budgets[key_of(budget.metadata)] = budget
 
+    def budgets_of(self, namespace: str) -> list[PodDisruptionBudget]:
+        """The PodDisruptionBudgets of a namespace."""
+        return [each for each in self.budgets.values() if each.metadata.namespace == namespace]
+
     def gpunode_changed(self, gpunode: GPUNode) -> list[str]:
         """Store a GPUNode. Returns the keys of the GPUJobs that the report changes something for."""
         self._gpunodes[gpunode.metadata.name] = gpunode

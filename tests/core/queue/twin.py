@@ -69,7 +69,11 @@ class CheckedCycle(SchedulingCycle):
             forgetful.turns = deepcopy(evictor.negative_cache.turns)
             forgetful.turns_at_limits = deepcopy(evictor.negative_cache.turns_at_limits)
             evictor = Evictor(
-                running=evictor.running, rules=evictor.rules, orders=dict(evictor.orders), negative_cache=forgetful
+                running=evictor.running,
+                rules=evictor.rules,
+                orders=dict(evictor.orders),
+                negative_cache=forgetful,
+                allowed=evictor.allowed,
             )
         return _Bare(ledger.copy(), evictor=evictor, gate=deepcopy(gate), **options)
 

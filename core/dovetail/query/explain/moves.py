@@ -12,12 +12,12 @@ from dovetail.cluster.objects import ClusterObjects
 from dovetail.engine.model.claims import Claim
 from dovetail.formats.durations import human
 from dovetail.jobs.moves import MoveRules, under_way
+from dovetail.pods.disruption_budgets import disruptions_allowed
 from dovetail.query.checkpoints import checkpoint
 from dovetail.query.preemption_rules import move_rules_of
 from dovetail.query.queue_view import QueueView, queue_view
 from dovetail.queue.inputs.leaving_pods import pods_of_batch_jobs
 from dovetail.queue.limits.quota_reservations import windows_of
-from dovetail.queue.moves.disruption_budgets import disruptions_allowed
 from dovetail.queue.moves.movable import movable_of, pods_to_move
 from dovetail.queue.moves.plan import Movable, MovePlan, NoPlan, Rules
 from dovetail.queue.moves.proof import MovableJobs, Queue, plan_moves

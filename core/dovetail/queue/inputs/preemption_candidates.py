@@ -1,12 +1,14 @@
 """The jobs that preemption may end, and those that it ended for a waiting job. Pure."""
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import datetime
 
 from dovetail.api.builtin import Job, Pod, is_terminated
+from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob, Move, is_finished
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_external, is_on_the_way, true_condition
+from dovetail.pods.disruption_budgets import covered_pods
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.preemption.victims import Running
 
@@ -46,6 +48,7 @@ def running_of(
     now: datetime,
     announced: str = "",
     move: Move | None = None,
+    budgets: Sequence[PodDisruptionBudget] = (),
 ) -> Running | None:
     """The job as a preemption candidate, or None.
 
@@ -85,6 +88,7 @@ def running_of(
         preemptible=job.spec.preemptible,
         checkpoint_seconds=job.spec.checkpoint_interval_seconds,
         moves=moves,
+        covered_pods=covered_pods(pods, budgets=budgets) if budgets and not left else {},
     )
 
 

@@ -8,8 +8,8 @@ from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_external, is_guests, is_on_the_way, workers_without_node
+from dovetail.pods.disruption_budgets import covered_pods
 from dovetail.queue.model.candidates import Candidate
-from dovetail.queue.moves.disruption_budgets import covered_pods
 from dovetail.queue.moves.plan import Movable
 
 

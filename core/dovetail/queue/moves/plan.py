@@ -1,10 +1,10 @@
 """A plan of moves: who moves where, what starts then, what it costs, and why it is a net gain. Values only."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dovetail.engine.model.claims import Claim
+from dovetail.pods.disruption_budgets import may_end_together
 from dovetail.queue.model.candidates import Candidate
 
 
@@ -47,8 +47,8 @@ class Rules:
 
     def within_budgets(self, movers: Iterable[Movable]) -> bool:
         """Whether no PodDisruptionBudget is broken if all of them end at once."""
-        ended: Counter[str] = sum((Counter(each.covered_pods) for each in movers), Counter())
-        return all(count <= self.disruptions_allowed.get(budget, 0) for budget, count in ended.items())
+        covered = [each.covered_pods for each in movers]
+        return len(may_end_together(covered, allowed=self.disruptions_allowed)) == len(covered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

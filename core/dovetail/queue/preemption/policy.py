@@ -6,7 +6,7 @@ It picks the fewest victims, then those of the lowest priority, then the younges
 next cycle gets the preempted jobs as input and proves again that they suffice.
 """
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,6 +17,7 @@ from dovetail.api.reasons import queue as says
 from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.timestamps import moment
+from dovetail.pods.disruption_budgets import may_end_together
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.model.candidates import Candidate, Room, Sites
 from dovetail.queue.preemption import together
@@ -74,6 +75,7 @@ class Evictor:
     negative_cache  the searches that failed; it outlives the cycle
     pause           is called before each placement of a job, of which a search has many; no decision is half made then
     loans           the use of the tree of quotas, which the cycle sets
+    allowed         how many pods may end, by PodDisruptionBudget
     """
 
     running: Sequence[Running]
@@ -82,10 +84,13 @@ class Evictor:
     negative_cache: NegativeCache = field(default_factory=NegativeCache)
     pause: Callable[[], None] = without_pause
     loans: Loans | None = None
+    allowed: Mapping[str, int] = field(default_factory=dict)
     _victims_by_job: dict[str, list[Running]] = field(default_factory=dict, init=False, repr=False)
     _movers_by_job: dict[str, list[Running]] = field(default_factory=dict, init=False, repr=False)
+    _covered: dict[str, Mapping[str, int]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self._covered.update({each.key: each.covered_pods for each in self.running if each.covered_pods})
         for each in self.running:
             (self._movers_by_job if each.moves else self._victims_by_job).setdefault(each.yields_to, []).append(each)
 
@@ -138,7 +143,7 @@ class Evictor:
         None where no job may be preempted, or where the job would start as soon without it, as `otherwise` says.
         `residual` gives what reservations leave of a ledger to the job; None where they leave all of it.
         """
-        choose = partial(self._together, job=job) if self._crosses_quotas else None
+        choose = partial(self._together, job=job) if self._crosses_quotas or self._covered else None
         proofs = Proofs(job=job, ledger=ledger, sites=sites, residual=residual, together=choose, pause=self.pause)
         proof = self._still(proofs)
         if proof is None:
@@ -183,7 +188,7 @@ class Evictor:
         if not any(not each.left for each in movers):
             return None
         proofs = Proofs(job=job, ledger=ledger, sites=sites, residual=residual, pause=self.pause)
-        if (proof := proofs.without(movers)) is None:
+        if len(self._within_budgets(movers)) < len(movers) or (proof := proofs.without(movers)) is None:
             return None
         proof = proofs.reprieved(proof)
         self.orders.update(
@@ -202,6 +207,7 @@ class Evictor:
         ]
         if not victims or not self.rules.gap or not proofs.job.may_preempt:
             return None
+        victims = self._within_budgets(victims)
         if self._crosses_quotas and self.loans is not None:
             victims = self._that_still_may(victims, job=proofs.job, loans=self.loans)
         proof = proofs.without(victims)
@@ -224,11 +230,33 @@ class Evictor:
         return self.loans is not None and self.rules.between_quotas
 
     def _together(self, victims: Sequence[Running], *, job: Candidate) -> Sequence[Running]:
-        """Those of the victims that may end together, the first ones first: their quotas keep their guarantees."""
-        if self.loans is None:
+        """Those of the victims that may end together, the first ones first.
+
+        PodDisruptionBudgets are kept, and between quotas their guarantees.
+        """
+        victims = self._within_budgets(victims)
+        if self.loans is None or not self._crosses_quotas:
             return victims
         with together.without(victims, loans=self.loans, may_end=partial(self._may_lose, job=job)) as ended:
             return list(ended)
+
+    def _within_budgets(self, victims: Sequence[Running]) -> list[Running]:
+        """Those of the victims whose ends break no PodDisruptionBudget, the first ones first.
+
+        Ends that are decided for other jobs count before; what has left no longer counts.
+        """
+        if not self._covered:
+            return list(victims)
+        own = {each.key for each in victims}
+        before = [self._covered[key] for key in self.orders if key in self._covered and key not in own]
+        covered = [*before, *({} if each.left else each.covered_pods for each in victims)]
+        may = may_end_together(covered, allowed=self.allowed)
+        return [victims[at - len(before)] for at in may if at >= len(before)]
+
+    def _budgets_of(self, willing: Sequence[Running]) -> tuple[object, ...]:
+        """What decides which of them may end together by their PodDisruptionBudgets; empty where none has one."""
+        covered = tuple(tuple(sorted(each.covered_pods.items())) for each in willing)
+        return (covered, tuple(sorted(self.allowed.items()))) if any(covered) else ()
 
     def _may_lose(self, victim: Running, *, job: Candidate) -> bool:
         loans = self.loans
@@ -244,7 +272,9 @@ class Evictor:
             return None
         job, loans = proofs.job.key, self.loans if self._crosses_quotas else None
         guarantees = () if loans is None else together.guarantees_of(potential_victims, loans=loans, job=job)
-        question = proofs.question(potential_victims, guarantees=guarantees)
+        question = proofs.question(
+            potential_victims, guarantees=(*guarantees, *self._budgets_of(potential_victims))
+        )
         if self.negative_cache.knows(job, asks=lambda: question, most=most):
             return None
         if replace(proofs, residual=None).without(potential_victims) is None:
@@ -272,6 +302,7 @@ class Evictor:
             and each.preemptible
             and each.key not in self.orders
             and self._may_lose(each, job=job)
+            and self._within_budgets([each])
         ]
         return sorted(may, key=lambda each: (each.priority, each.run_seconds, each.key))
 

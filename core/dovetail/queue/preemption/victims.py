@@ -3,8 +3,8 @@
 The fewest go, then those of the lowest priority, then the youngest.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, combinations, islice
 from typing import Final
 
@@ -57,6 +57,7 @@ class Running:
     - `preemptible`: whether it may be ended for others
     - `checkpoint_seconds`: it saves its work at least this often; None if it does not say so
     - `moves`: whether it ends to restart elsewhere, where room is held for it
+    - `covered_pods`: how many of its pods each PodDisruptionBudget covers
     """
 
     key: str
@@ -69,6 +70,7 @@ class Running:
     preemptible: bool = True
     checkpoint_seconds: float | None = None
     moves: bool = False
+    covered_pods: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def lost_seconds(self) -> float:

@@ -1,5 +1,6 @@
 """What PodDisruptionBudgets let end: how many pods of each, and which pods each covers. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from dovetail.api.builtin import Pod, is_terminated
@@ -25,3 +26,16 @@ def covered_pods(pods: Iterable[Pod], *, budgets: Iterable[PodDisruptionBudget])
         for each in budgets
     }
     return {budget: count for budget, count in found.items() if count}
+
+
+def may_end_together(covered: Iterable[Mapping[str, int]], *, allowed: Mapping[str, int]) -> list[int]:
+    """Which of these sets of pods may end together, the first ones first: their places.
+
+    Each set is the `covered_pods` of a job. The others would break a budget of those that are `allowed`.
+    """
+    ended, found = Counter[str](), list[int]()
+    for at, pods in enumerate(covered):
+        if all(ended[budget] + count <= allowed.get(budget, 0) for budget, count in pods.items()):
+            ended.update(pods)
+            found.append(at)
+    return found
