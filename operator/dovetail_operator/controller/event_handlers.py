@@ -209,6 +209,8 @@ class Changes:
     def budget_event(self, type_: EventType, budget: PodDisruptionBudget) -> None:
         """Handle an event of a PodDisruptionBudget."""
         self.state.store.budget_event(type_, budget)
+        # More may end now for a job that waits, or less.
+        self._scheduling.room_changed()
 
     def time_passes(self) -> None:
         """Apply what time alone changes: old measurements, settled loads, room of unknown pods."""

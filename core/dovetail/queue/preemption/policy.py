@@ -188,7 +188,7 @@ class Evictor:
         if not any(not each.left for each in movers):
             return None
         proofs = Proofs(job=job, ledger=ledger, sites=sites, residual=residual, pause=self.pause)
-        if len(self._within_budgets(movers)) < len(movers) or (proof := proofs.without(movers)) is None:
+        if len(self.within_budgets(movers)) < len(movers) or (proof := proofs.without(movers)) is None:
             return None
         proof = proofs.reprieved(proof)
         self.orders.update(
@@ -207,7 +207,7 @@ class Evictor:
         ]
         if not victims or not self.rules.gap or not proofs.job.may_preempt:
             return None
-        victims = self._within_budgets(victims)
+        victims = self.within_budgets(victims)
         if self._crosses_quotas and self.loans is not None:
             victims = self._that_still_may(victims, job=proofs.job, loans=self.loans)
         proof = proofs.without(victims)
@@ -234,13 +234,13 @@ class Evictor:
 
         PodDisruptionBudgets are kept, and between quotas their guarantees.
         """
-        victims = self._within_budgets(victims)
+        victims = self.within_budgets(victims)
         if self.loans is None or not self._crosses_quotas:
             return victims
         with together.without(victims, loans=self.loans, may_end=partial(self._may_lose, job=job)) as ended:
             return list(ended)
 
-    def _within_budgets(self, victims: Sequence[Running]) -> list[Running]:
+    def within_budgets(self, victims: Sequence[Running]) -> list[Running]:
         """Those of the victims whose ends break no PodDisruptionBudget, the first ones first.
 
         Ends that are decided for other jobs count before; what has left no longer counts.
@@ -302,7 +302,7 @@ class Evictor:
             and each.preemptible
             and each.key not in self.orders
             and self._may_lose(each, job=job)
-            and self._within_budgets([each])
+            and self.within_budgets([each])
         ]
         return sorted(may, key=lambda each: (each.priority, each.run_seconds, each.key))
 

@@ -205,7 +205,7 @@ class Reclaim:
 
     def _kept(self, job: Candidate, *, owner: int) -> list[Running]:
         """The jobs that end for this one by the decisions of earlier cycles, and still may."""
-        victims = self._evictor.current_victims(job)
+        victims = self._evictor.within_budgets(self._evictor.current_victims(job))
         for each in victims:
             # Their use counts while it is tested whether they still borrow.
             if not each.left:
@@ -299,13 +299,15 @@ class Reclaim:
             self._potential_victims_at = at
             self._potential_victims_of.clear()
         if owner not in self._potential_victims_of:
-            self._potential_victims_of[owner] = [
+            found = [
                 each
                 for quota, several in self._candidates().items()
                 if self._loans.borrows(quota)
                 for each in several
                 if each.key not in self._evictor.orders and self._may_end(each, job=job, owner=owner)
             ]
+            # All of them may end together, so each choice among them may.
+            self._potential_victims_of[owner] = self._evictor.within_budgets(found)
         return self._potential_victims_of[owner]
 
     def _candidates(self) -> dict[int | None, list[Running]]:

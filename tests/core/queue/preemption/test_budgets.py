@@ -12,6 +12,8 @@ from dovetail.queue.preemption.victims import Running
 from tests.core.engine.builders import add_node, make_ledger
 from tests.core.queue.backfill.test_backfill import make_job
 from tests.core.queue.preemption.test_policy import start
+from tests.core.queue.preemption.test_reclaim import Case, decide
+from tests.core.queue.quota_tree.builders import make_quota
 
 RULES = Rules(gap=10)
 
@@ -68,6 +70,20 @@ def test_what_is_to_end_for_one_job_counts_for_the_next() -> None:
     evictor = Evictor(running=[replace(each) for each in running], rules=RULES, allowed={"team/web": 1})
     list(admit(bosses, ledger=ledger.copy(), sites={}, evictor=evictor))
     assert len(evictor.orders) == 1
+
+
+@pytest.mark.parametrize(("allowed", "ends"), [(0, 0), (1, 1), (2, 2)])
+def test_what_comes_back_to_an_owner_keeps_budgets_too(allowed: int, ends: int) -> None:
+    covered: dict[str, object] = {"covered_pods": {"lab/web": 1}}
+    case = Case(
+        says="two borrowers of one budget",
+        quotas=(make_quota("team", guaranteed=4), make_quota("lab", guaranteed=0)),
+        running=tuple((name, "lab", "2", covered) for name in "ab"),
+        waiting=tuple((name, "team", "2") for name in "yz"),
+        ends={},
+        nodes={"n": 4},
+    )
+    assert len(decide(case, allowed={"lab/web": allowed})[0]) == ends
 
 
 @pytest.mark.parametrize(

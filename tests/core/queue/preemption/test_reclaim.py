@@ -1,6 +1,6 @@
 """Whose jobs end for a guarantee: scenarios on a full cluster, one cycle each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from random import Random
@@ -258,7 +258,11 @@ CASES = (
 
 
 def decide(
-    case: Case, *, pause: Callable[[], None] = without_pause, negative_cache: NegativeCache | None = None
+    case: Case,
+    *,
+    pause: Callable[[], None] = without_pause,
+    negative_cache: NegativeCache | None = None,
+    allowed: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, str], list[Verdict]]:
     ledger = make_ledger(**case.nodes)
     running, counted, waiting = list[Running](), list[Counted](), list[Candidate]()
@@ -280,7 +284,9 @@ def decide(
         tree, counted=counted, pods=(), quota_of=lambda subject: quota_of(case.quotas, subject=subject), recent={}
     )
     negative_cache = negative_cache or NegativeCache()
-    evictor = Evictor(running=running, rules=case.rules, pause=pause, negative_cache=negative_cache)
+    evictor = Evictor(
+        running=running, rules=case.rules, pause=pause, negative_cache=negative_cache, allowed=allowed or {}
+    )
     gate = LimitGate(terms, running=[each.uid for each in counted if not each.queued], loans=loans)
     windows = Windows(reservations=placed(case.windows, ledger=ledger, leaving=()), wanted=case.windows)
     look = CheckedCycle(ledger, sites={}, gate=gate, evictor=evictor, windows=windows)
