@@ -253,9 +253,9 @@ class Evictor:
         may = may_end_together(covered, allowed=self.allowed)
         return [victims[at - len(before)] for at in may if at >= len(before)]
 
-    def _budgets_of(self, willing: Sequence[Running]) -> tuple[object, ...]:
+    def _budgets_of(self, potential_victims: Sequence[Running]) -> tuple[object, ...]:
         """What decides which of them may end together by their PodDisruptionBudgets; empty where none has one."""
-        covered = tuple(tuple(sorted(each.covered_pods.items())) for each in willing)
+        covered = tuple(tuple(sorted(each.covered_pods.items())) for each in potential_victims)
         return (covered, tuple(sorted(self.allowed.items()))) if any(covered) else ()
 
     def _may_lose(self, victim: Running, *, job: Candidate) -> bool:
@@ -272,9 +272,7 @@ class Evictor:
             return None
         job, loans = proofs.job.key, self.loans if self._crosses_quotas else None
         guarantees = () if loans is None else together.guarantees_of(potential_victims, loans=loans, job=job)
-        question = proofs.question(
-            potential_victims, guarantees=(*guarantees, *self._budgets_of(potential_victims))
-        )
+        question = proofs.question(potential_victims, guarantees=(*guarantees, *self._budgets_of(potential_victims)))
         if self.negative_cache.knows(job, asks=lambda: question, most=most):
             return None
         if replace(proofs, residual=None).without(potential_victims) is None:
