@@ -179,6 +179,7 @@ TABLE: Final = (
                     "gpunodes.dovetail.dev": "list watch",
                     "gpuquotas.dovetail.dev": "list watch",
                     "nodepools.karpenter.sh": "list watch",
+                    "poddisruptionbudgets.policy": "list watch",
                     "resourceslices.resource.k8s.io": "list watch",
                     "workloads.kueue.x-k8s.io": "list watch",
                     "historyqueries.dovetail.dev": "list watch delete",

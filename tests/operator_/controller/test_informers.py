@@ -31,6 +31,7 @@ PATHS = {
     "gpunodes": f"{DOVETAIL}/gpunodes",
     "jobs": "/apis/batch/v1/jobs",
     "gpuquotas": f"{DOVETAIL}/gpuquotas",
+    "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
     "gpunodetenants": f"{DOVETAIL}/gpunodetenants",
 }
 SLICES = [f"/apis/resource.k8s.io/{version}/resourceslices" for version in ("v1", "v1beta2", "v1beta1")]
