@@ -27,7 +27,7 @@ from tests.world.operator import now
 KINDS: Final = frozenset({
     "gpujobs", "gpunodes", "gpuquotas", "gpunodetenants", "nodes", "pods", "jobs", "services", "configmaps", "secrets",
     "events", "resourcequotas", "leases", "mutatingwebhookconfigurations", "endpointslices", "namespaces",
-    "historyqueries",
+    "historyqueries", "poddisruptionbudgets",
 })  # fmt: skip
 _OWNERS: Final = {
     "GPUJob": "gpujobs", "Job": "jobs", "Node": "nodes", "ResourceQuota": "resourcequotas", "Service": "services",

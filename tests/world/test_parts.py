@@ -159,6 +159,7 @@ def undisturbed(name: str) -> tuple[dict[str, Any], list[str]]:
     """The end of the scene without a fault, and the writes that lead to it."""
     with closing(Stage(EVERY[name])) as stage:
         calm(stage, EVERY[name].scene(RED))
+        assert stage.weather.writes or EVERY[name].is_silent, "it does nothing: is a kind absent that it needs?"
         return stage.end(site=RED if EVERY[name].is_of_sites else None), stage.weather.writes
 
 
