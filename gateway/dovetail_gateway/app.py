@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
@@ -35,7 +35,6 @@ from dovetail_gateway.routing.openapi import document
 from dovetail_gateway.routing.server import Admission, Server
 from dovetail_gateway.routing.table import Route
 from dovetail_gateway.samples.sampler import Sampler
-from dovetail_gateway.samples.store import SampleStore
 from dovetail_gateway.stream.events import EventStreams
 from dovetail_gateway.stream.feed import Feed
 from dovetail_gateway.v1.allocations import WAIT_SECONDS, Allocations
@@ -61,6 +60,9 @@ from dovetail_gateway.v3.series import TimeSeries
 from dovetail_gateway.v3.snapshots import Snapshots
 from dovetail_gateway.v3.usage import GPUTime
 from dovetail_gateway.v3.waste import Waste
+
+if TYPE_CHECKING:
+    from dovetail_gateway.samples.store import SampleStore
 
 _MOST_CONNECTIONS: Final = 2048
 # As many as Python's clients open by default, and some more.
@@ -137,7 +139,7 @@ async def gateway(
     *,
     settings: Settings,
     options: Options,
-    store: SampleStore | None = None,
+    store: "SampleStore | None" = None,
     now: Callable[[], datetime] = utc_now,
 ) -> AsyncIterator[Gateway]:
     """A gateway to the connection's API server. Its cache fills once the caller runs `cache.run()`.

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import Connection
@@ -12,7 +13,9 @@ from dovetail_gateway.access.places import Holder
 from dovetail_gateway.app import Gateway, Options, gateway
 from dovetail_gateway.console.serve import PATH
 from dovetail_gateway.routing.server import HEADER_BYTES, refuse
-from dovetail_gateway.samples.store import SampleStore
+
+if TYPE_CHECKING:
+    from dovetail_gateway.samples.store import SampleStore
 
 HOST = "127.0.0.1"
 # How long the lists of a large cluster may take before the reason of the delay is shown.
@@ -27,7 +30,7 @@ async def serve(
     opened: Callable[[str, str], None],
     delayed: Callable[[str], None],
     stop: asyncio.Event,
-    store: SampleStore | None = None,
+    store: "SampleStore | None" = None,
 ) -> None:
     """Serve on loopback until `stop`; without a `store`, what was used is known since the start.
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -23,8 +23,11 @@ from dovetail_gateway.app import Gateway, Options, gateway
 from dovetail_gateway.cluster.startup_tree import startup_tree
 from dovetail_gateway.oidc.options import add_options, provider_of
 from dovetail_gateway.routing.server import HEADER_BYTES, refuse
-from dovetail_gateway.samples.store import SamplesError, SampleStore
+from dovetail_gateway.samples.batches import SamplesError
 from dovetail_gateway.v2.templates import TemplateFile
+
+if TYPE_CHECKING:
+    from dovetail_gateway.samples.store import SampleStore
 
 _LOOPBACK: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8000
@@ -164,10 +167,14 @@ async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Eve
             )
 
 
-def _store(url: str) -> SampleStore | None:
+def _store(url: str) -> "SampleStore | None":
     """The database of samples; None for no URL. Raises `ConfigError`."""
+    if not url:
+        return None
+    from dovetail_gateway.samples.store import SampleStore  # noqa: PLC0415 - optional
+
     try:
-        return SampleStore(url) if url else None
+        return SampleStore(url)
     except SamplesError as error:
         raise ConfigError("samples_url", problem=str(error)) from error
 

@@ -89,6 +89,11 @@ def test_an_operator_loads_the_notifier_for_a_server() -> None:
     assert "dovetail_operator.notifications" in loaded(OPERATOR, options=['{"notify_url": "smtp://mail:25"}'])
 
 
+def test_a_gateway_without_a_database_of_samples_imports_none() -> None:
+    found = loaded("import sys, dovetail_gateway.main; print(*sys.modules)")
+    assert {"dovetail_gateway.samples.store", "sqlalchemy"} & found == set()
+
+
 def test_an_optional_folder_says_that_it_is() -> None:
     silent = [
         folder

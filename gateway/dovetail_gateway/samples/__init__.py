@@ -6,8 +6,9 @@ readings  what the cluster does now, from its nodes and jobs. Pure
 curves    the samples of one job, from its start to its end. Pure
 marks     when jobs started, moved, were preempted and ended. Pure
 usage     GPU time by day, namespace, project, user and model. Pure
+batches   what one sample adds to the database
 schema    the tables
-store     the database, in which all of these outlive the process
+store     the database, in which all of these outlive the process; loaded for a `samples_url` alone
 sampler   takes a sample every 30 s
 series    the curves of a subject, from what is kept. Pure
 """

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -16,13 +16,16 @@ from dovetail.formats.timestamps import moment
 from dovetail.logs import get_logger
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.samples import readings
+from dovetail_gateway.samples.batches import Batch, KeptCurve, Kind, SamplesError
 from dovetail_gateway.samples.columns import DEVICE, HELD, NAMESPACE
 from dovetail_gateway.samples.curves import Curve
 from dovetail_gateway.samples.marks import Mark, marks_of
 from dovetail_gateway.samples.readings import Holding, Place, Reading
 from dovetail_gateway.samples.rings import STEP_SECONDS, TIERS, Rings, Row
-from dovetail_gateway.samples.store import Batch, KeptCurve, Kind, SamplesError, SampleStore
 from dovetail_gateway.samples.usage import Ledger, spent
+
+if TYPE_CHECKING:
+    from dovetail_gateway.samples.store import SampleStore
 
 log = get_logger("dovetail.gateway.samples")
 T = TypeVar("T")
@@ -53,7 +56,7 @@ class Sampler:
     """What is kept of the cluster's past; without a store, as long as the process lives."""
 
     def __init__(
-        self, cache: ClusterCache, *, store: SampleStore | None, keep_days: int, now: Callable[[], datetime]
+        self, cache: ClusterCache, *, store: "SampleStore | None", keep_days: int, now: Callable[[], datetime]
     ) -> None:
         self.devices = Rings(DEVICE)
         self.namespaces = Rings(NAMESPACE)
@@ -162,7 +165,7 @@ class Sampler:
         except SamplesError as error:
             log.warning("no earlier samples", error=str(error))
 
-    def take_over(self, store: SampleStore, *, there: Sequence[str]) -> None:
+    def take_over(self, store: "SampleStore", *, there: Sequence[str]) -> None:
         """Take what another process kept; `there` are the UIDs of jobs that have not ended. Raises `SamplesError`."""
         now = self._now()
         store.open()

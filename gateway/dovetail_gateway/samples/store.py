@@ -7,10 +7,9 @@ the first counts; GPU time only grows, and the larger counts. So no gateway need
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sql
@@ -22,6 +21,7 @@ from dovetail.formats.timestamps import timestamp
 from dovetail.logs import get_logger
 from dovetail.process import database_url
 from dovetail.process.database_url import DatabaseURLError
+from dovetail_gateway.samples.batches import Batch, KeptCurve, Kind, SamplesError
 from dovetail_gateway.samples.curves import Curve
 from dovetail_gateway.samples.marks import Mark
 from dovetail_gateway.samples.readings import Place
@@ -31,45 +31,10 @@ from dovetail_gateway.samples.usage import Account, Used
 
 log = get_logger("dovetail.gateway.samples")
 
-Kind = Literal["device", "namespace"]
 # Fast, and half of the size; the strongest level saves another tenth.
 _LEVEL: Final = 1
 _MOST_WORDS: Final = 300
 _MOST_LAYOUTS: Final = 64
-
-
-class SamplesError(Exception):
-    """The database cannot be used. The message names it without its password."""
-
-    def __init__(self, where: str, *, problem: str) -> None:
-        super().__init__(f"samples {where}: {problem}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptCurve:
-    """The curve of a job, until when it reaches, and whose it is."""
-
-    uid: str
-    namespace: str
-    name: str
-    until: int
-    data: bytes
-
-    @property
-    def curve(self) -> Curve:
-        """The curve itself. Raises `ValueError` for bytes that are none."""
-        return Curve.decode(self.data)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """What one sample adds to the database."""
-
-    rows: Mapping[Kind, Sequence[Row]] = field(default_factory=dict)
-    places: Mapping[str, Place] = field(default_factory=dict)
-    curves: Sequence[KeptCurve] = ()
-    marks: Sequence[Mark] = ()
-    usage: Mapping[Account, Used] = field(default_factory=dict)
 
 
 class SampleStore:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
+from dovetail_gateway.samples.batches import Batch, SamplesError
 from dovetail_gateway.samples.schema import CURVES, LAYOUTS, SAMPLES
-from dovetail_gateway.samples.store import Batch, SamplesError, SampleStore
+from dovetail_gateway.samples.store import SampleStore
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.samples.week import BEGIN, sampling
