@@ -18,7 +18,7 @@ from dovetail.pods.tenancy import controller_of
 # A pod that its controller creates later than this after the admission replaces one that has failed.
 _FIRST_PODS_SECONDS: Final = 60.0
 # Kueue looks at the jobs without quota this long after quota is free (requeueBatchPeriod in its queue cache).
-_REQUEUE_SECONDS: Final = 1.0
+REQUEUE_SECONDS: Final = 1.0
 _NO_LIMIT: Final = 1 << 53
 
 
@@ -54,16 +54,11 @@ class KueueQueues:
             return created
         return workload.metadata.creation_timestamp
 
-    def quota_seconds(self, pod: Pod) -> float | None:
-        """How long its job held quota, until the next could have it; None for a pod of no queue, or until it ends.
-
-        The job holds quota before its pods are bound, and until Kueue has seen its end.
-        """
+    def quota_times(self, pod: Pod) -> tuple[str, str] | None:
+        """When its job was given quota, and when Kueue saw its end; None for a pod of no queue, or until it ends."""
         said = self._conditions_of(pod)
-        since, until = (said.get(name, "") for name in ("QuotaReserved", "Finished"))
-        if not since or not until or not self._came_with_admission(pod):
-            return None
-        return (moment(until) - moment(since)).total_seconds() + _REQUEUE_SECONDS
+        since, until = said.get("QuotaReserved", ""), said.get("Finished", "")
+        return (since, until) if since and until and self._came_with_admission(pod) else None
 
     def _came_with_admission(self, pod: Pod) -> bool:
         """Whether the pod was created because its job was admitted."""

@@ -33,7 +33,7 @@ from dovetail.pods.demand import ask_of_pod
 from dovetail.pods.node_affinity import admits
 from dovetail.pods.tenancy import controller_of
 from dovetail.queue.model.candidates import DAY_SECONDS, Candidate, Sites
-from dovetail.simulator.kueue_queues import KueueQueues
+from dovetail.simulator.kueue_queues import REQUEUE_SECONDS, KueueQueues
 from dovetail.simulator.queue_replay import Policy, Running, Scene, Submission, easy_backfill, play
 
 WITHIN_SECONDS: Final = 10.0
@@ -55,24 +55,24 @@ _OPENED: Final = "Replayed as open, because pods of the report started there bef
 class History:
     """One pod's own times, in seconds since the first pod came; None for what has not happened.
 
-    `queue` is the ClusterQueue of Kueue's that has admitted it; empty for none. `quota_seconds` is how long its job
-    held the quota there; None in no queue.
+    Of a pod that Kueue has admitted, `queue` is the ClusterQueue, `reserved` when its job was given quota, and
+    `released` when others could have it; otherwise empty and None.
     """
 
     pod: PlacedPod
     ask: Ask
     queue: str
-    quota_seconds: float | None
+    reserved: float | None
+    released: float | None
     came: float
     bound: float | None
     ended: float | None
 
     @property
     def ran_seconds(self) -> float | None:
-        """How long it held its devices, or its job its quota; None while it does, and before."""
-        if self.quota_seconds is not None:
-            return self.quota_seconds
-        return None if self.bound is None or self.ended is None else max(0.0, self.ended - self.bound)
+        """How long it held its devices, or its job the quota; None while it does, and before."""
+        over = self.ended if self.released is None else self.released
+        return None if self.bound is None or over is None else max(0.0, over - self.bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,11 +169,14 @@ def _history(pod: PlacedPod, *, ask: Ask, kueue: KueueQueues, first: datetime, n
     came = seconds(kueue.arrival(pod))
     assert came is not None, "every object has a creation time"
     over = seconds(ended) if ended is not None else ((now - first).total_seconds() if is_terminated(pod) else None)
+    quota = kueue.quota_times(pod)
+    released = None if quota is None else seconds(quota[1])
     return History(
         pod=pod,
         ask=ask,
         queue=kueue.queue_of(pod),
-        quota_seconds=kueue.quota_seconds(pod),
+        reserved=None if quota is None else seconds(quota[0]),
+        released=None if released is None else released + REQUEUE_SECONDS,
         came=came,
         bound=seconds(bound) if pod.spec.node_name else None,
         ended=over,
@@ -245,33 +248,32 @@ def _likely(history: History, *, histories: Sequence[History]) -> float:
 class OwnOrder:
     """The cluster's own scheduler, as far as it decided: pods in the order in which it bound them, on its own nodes.
 
-    When a pod starts is not given: as soon as the books of its node have room for it, and in a queue of Kueue's its
-    quota, after the pods that the queue admitted before. One that its scheduler never bound may start wherever it is
-    admitted, after all others. So a start that comes too early shows a cause that the books do not have, such as a
-    gang, and one that comes too late shows a wrong book or run time.
+    When a pod starts is not given: as soon as the books of its node have room for it. In a queue of Kueue's it is first
+    given quota, in the queue's order, and keeps that while it waits for its node. One that its scheduler never bound
+    may start wherever it is admitted, after all others. So a start that comes too early shows a cause that the books do
+    not have, such as a gang, and one that comes too late shows a wrong book or run time.
     """
 
     def __init__(self, histories: Mapping[str, History], *, sites: Sites, kueue: KueueQueues) -> None:
         self._histories = histories
         self._sites = sites
         self._kueue = kueue
-        # Kueue looks at one queue's jobs in turn: how many of a queue start before each of its pods.
-        self._ranks = _ranks(sorted(histories, key=self._turn), histories=histories)
-        self._started = Counter[str]()
+        # Kueue gives quota to one queue's jobs in turn: how many of its queue have it before each pod.
+        self._ranks = _ranks(sorted(histories, key=self._quota_turn), histories=histories)
+        self._admitted = set[str]()
+        self._given = Counter[str]()
         # Refusals, with the change of the node after which each was given: most ends concern one node.
         self._refused: dict[tuple[str, Ask], int] = {}
 
     def __call__(self, scene: Scene) -> Iterable[tuple[str, Sequence[Claim]]]:
         """The pods that start now."""
         ledger = scene.ledger.copy()
-        fits, filled, used = FitCache(ledger), set[tuple[str, Ask]](), self._in_use(scene)
+        fits, filled = FitCache(ledger), set[tuple[str, Ask]]()
+        self._admit(scene)
         for key in sorted(scene.waiting, key=self._turn):
             history = self._histories[key]
-            job, node, quota = scene.waiting[key].job, history.pod.spec.node_name, (history.queue, history.ask.resource)
-            count = _devices_of(history)
-            if history.queue and self._ranks[key] > self._started[history.queue]:
-                continue
-            if not self._kueue.has_quota(history.queue, resource=history.ask.resource, count=count, used=used):
+            job, node = scene.waiting[key].job, history.pod.spec.node_name
+            if history.queue and key not in self._admitted:
                 continue
             for name in [node] if node else self._sites[job.site]:
                 asked, changed = (name, job.ask), scene.ledger.changed_at(name)
@@ -281,20 +283,30 @@ class OwnOrder:
                 if isinstance(found, Fit):
                     claim = replace(found.claim, key=f"{key}/0")
                     ledger.commit(claim)
-                    used[quota] += count
-                    self._started[history.queue] += 1
                     yield key, [claim]
                     break
                 filled.add(asked)
                 self._refused[asked] = changed
 
-    def _in_use(self, scene: Scene) -> Counter[tuple[str, str]]:
-        """The devices of running pods, by queue and resource."""
+    def _admit(self, scene: Scene) -> None:
+        """Give quota to the pods whose turn it is. It is theirs while they wait for a node, and while they run."""
         used = Counter[tuple[str, str]]()
-        for key in scene.running:
+        for key in [*scene.running, *(self._admitted & scene.waiting.keys())]:
             history = self._histories[key]
             used[history.queue, history.ask.resource] += _devices_of(history)
-        return used
+        for key in sorted(scene.waiting.keys() - self._admitted, key=self._quota_turn):
+            history, count = self._histories[key], _devices_of(self._histories[key])
+            if not history.queue or self._ranks[key] > self._given[history.queue]:
+                continue
+            if self._kueue.has_quota(history.queue, resource=history.ask.resource, count=count, used=used):
+                self._admitted.add(key)
+                self._given[history.queue] += 1
+                used[history.queue, history.ask.resource] += count
+
+    def _quota_turn(self, key: str) -> tuple[float, float, str]:
+        history = self._histories[key]
+        _, came, name = self._turn(key)
+        return inf if history.reserved is None else history.reserved, came, name
 
     def _turn(self, key: str) -> tuple[float, float, str]:
         history = self._histories[key]

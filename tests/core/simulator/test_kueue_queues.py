@@ -76,7 +76,8 @@ def test_a_job_holds_its_quota_from_its_admission_until_kueue_has_seen_its_end_a
     found = replayed(pods, workloads=slow, queues=[clusterqueue("a", gpus=4)])
     assert {each.name: each.replayed for each in found.items} == {"a-x": 0.0, "b-x": 130.0}
     kueue = KueueQueues(workloads=slow)
-    assert [kueue.quota_seconds(pod) for pod in [*pods, ran("alone", came=1)]] == [140.0, 109.0, None]
+    times = [kueue.quota_times(pod) for pod in [*pods, ran("alone", came=1)]]
+    assert times == [(at(1), at(140)), (at(142), at(250)), None]
 
 
 def test_a_queue_s_jobs_start_in_its_order_even_where_a_later_one_would_fit_for_a_moment() -> None:
@@ -93,6 +94,22 @@ def test_a_queue_s_jobs_start_in_its_order_even_where_a_later_one_would_fit_for_
     found = replayed(pods, workloads=workloads, queues=[clusterqueue("a", gpus=4)])
     assert {each.name: each.replayed for each in found.items}["large-x"] == pytest.approx(118.0, abs=2)
     assert found.reproduced == 1.0
+
+
+def test_a_job_keeps_its_quota_while_it_waits_for_a_node() -> None:
+    pods = [
+        ran("of-no-queue", came=0, bound=0, ended=100, gpus=6),
+        of_job(ran("large-x", came=1, bound=101, ended=200, gpus=4), job="large"),
+        of_job(ran("small-x", came=201, bound=201, ended=250, gpus=2), job="small"),
+    ]
+    workloads = [
+        workload("large", came=1, admitted=1, ended=200),
+        workload("small", came=5, admitted=201, ended=250),
+    ]
+    found = replayed(pods, workloads=workloads, queues=[clusterqueue("a", gpus=5)])
+    waits = {each.name: each.replayed for each in found.items}
+    # Two devices are free from the beginning, and the queue's quota is not.
+    assert waits == {"of-no-queue": 0.0, "large-x": 99.0, "small-x": pytest.approx(196.0, abs=2)}
 
 
 def test_without_its_quota_the_replay_starts_too_early_and_is_not_trusted() -> None:
