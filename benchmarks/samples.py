@@ -7,6 +7,7 @@ them; between two samples, the figures of all devices change at random, which is
 """
 
 import argparse
+import asyncio
 import resource
 import sys
 import tempfile
@@ -66,6 +67,11 @@ def cluster(nodes: int) -> tuple[list[tuple[NodeUse, Sequence[Pod]]], list[GPUJo
     return found, jobs
 
 
+def size_of(file: Path) -> int:
+    """The size of a file in bytes."""
+    return file.stat().st_size
+
+
 def shaken(reading: Reading, *, rng: Any) -> Reading:
     """The reading with other figures of its devices."""
     noise = rng.random(reading.devices.shape).astype(np.float32)
@@ -74,7 +80,7 @@ def shaken(reading: Reading, *, rng: Any) -> Reading:
     return replace(reading, devices=noise * spread)
 
 
-def measure(nodes: int, *, hours: float, file: Path) -> None:
+async def measure(nodes: int, *, hours: float, file: Path) -> None:
     """Print what was measured."""
     objects, jobs = cluster(nodes)
     began = time.process_time()
@@ -91,7 +97,7 @@ def measure(nodes: int, *, hours: float, file: Path) -> None:
     for _ in range(steps):
         other = shaken(reading, rng=rng)
         began = time.process_time()
-        batch = sampler.take(other, now=now)
+        batch = await sampler.take(other, now=now)
         took = time.process_time()
         store.write(batch)
         written += time.process_time() - took
@@ -107,7 +113,7 @@ def measure(nodes: int, *, hours: float, file: Path) -> None:
     print(f"memory of the rings: {sampler.devices.bytes / devices:,.0f} B a device, {held:,} computed")
     store.forget(now=now, keep_days=400)
     store.close()
-    print(f"file after {hours:g} h: {file.stat().st_size / devices:,.0f} B a device")
+    print(f"file after {hours:g} h: {size_of(file) / devices:,.0f} B a device")
 
     for name, span in (("hour", 3600), ("day", 86_400), ("month", 31 * 86_400)):
         at = int(now.timestamp())
@@ -131,7 +137,7 @@ def main() -> None:
     options.add_argument("--hours", type=float, default=6)
     args = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        measure(args.nodes, hours=args.hours, file=Path(folder) / "samples.db")
+        asyncio.run(measure(args.nodes, hours=args.hours, file=Path(folder) / "samples.db"))
 
 
 if __name__ == "__main__":

@@ -72,14 +72,14 @@ const COLUMNS = (by: Group, total: UsageRow, currency: string, priced: boolean):
   { id: "group", title: t(TITLES[by]), cell: (row) => row.group || <span class="muted">{t("none")}</span> },
   { id: "hours", title: t("gpuHours"), number: true, cell: (row) => <span class="strong">{number(row.gpuHours)}</span> },
   { id: "part", title: t("partOfAll"), cell: (row) => partOf(row.gpuHours, total.gpuHours) },
-  { id: "used", title: t("usedOfPromised"), cell: (row) => partOf(row.usedHours, row.gpuHours) },
+  { id: "used", title: t("usedOfPromised"), cell: (row) => partOf(row.usedHours, row.gpuHours, "good") },
   { id: "idle", title: t("idlePart"), number: true, cell: (row) => number(row.gpuHours - row.usedHours) },
   ...(priced ? [{ id: "cost", title: t("cost"), number: true, cell: (row: UsageRow) => (row.cost === null ? "–" : money(row.cost, currency)) }] : []),
 ];
 
-function partOf(value: number, all: number) {
+function partOf(value: number, all: number, tone: "accent" | "good" = "accent") {
   const part = all ? value / all : 0;
-  return <MeterLine part={part} label={percent(part)} text={percent(part)} />;
+  return <MeterLine part={part} label={percent(part)} text={percent(part)} tone={tone} />;
 }
 
 // A value for each day from the first to the last one; days without a row have none.

@@ -19,6 +19,7 @@ export const PAST = {
   runningLine: ["Running", "运行"],
   loadByModel: ["Load by model", "各型号负载"],
   meanWait: ["Wait of the jobs that started", "已启动作业的等待时间"],
+  mean: ["Mean", "平均"],
   ofPromised: ["Of what is promised", "占已承诺"],
   noSamples: ["No samples yet", "尚无采样"],
   noSamplesText: [
@@ -28,6 +29,7 @@ export const PAST = {
   firstSample: ["The gateway has taken no sample yet.", "网关尚未采样。"],
   keptSince: ["There are samples since {0}.", "自 {0} 起有采样。"],
   marks: ["Starts, moves, preemptions and ends: {0}", "启动、迁移、抢占和结束：{0}"],
+  rareMarks: ["Moves and preemptions: {0}", "迁移和抢占：{0}"],
   markStarted: ["Started:", "启动："],
   markMoved: ["Started on other nodes:", "在其他节点启动："],
   markPreempted: ["Preempted:", "被抢占："],

@@ -17,10 +17,12 @@ interface Props {
   read: Curves;
   otherwise: Range | null;
   marks?: readonly Mark[];
+  // Of what has so many jobs that starts and ends are left out.
+  rare?: boolean;
   draw: (series: Series) => ComponentChildren;
 }
 
-export function TimeCard({ read, otherwise, marks = [], draw }: Props) {
+export function TimeCard({ read, otherwise, marks = [], rare = false, draw }: Props) {
   const { found, problem } = read;
   return (
     <Card title={t("overTime")} actions={<RangeBar otherwise={otherwise} />} note={found ? noteOf(found) : undefined}>
@@ -31,7 +33,7 @@ export function TimeCard({ read, otherwise, marks = [], draw }: Props) {
       ) : (
         <Skeleton lines={4} />
       )}
-      {marks.length > 0 && <Marks marks={marks} leftOut={found?.marksLeftOut ?? 0} />}
+      {marks.length > 0 && <Marks title={rare ? "rareMarks" : "marks"} marks={marks} leftOut={found?.marksLeftOut ?? 0} />}
     </Card>
   );
 }
@@ -44,11 +46,11 @@ function noteOf(series: Series): string | undefined {
 
 const WORDS: Record<Mark["kind"], Text> = { Started: "markStarted", Moved: "markMoved", Preempted: "markPreempted", Ended: "markEnded" };
 
-function Marks({ marks, leftOut }: { marks: readonly Mark[]; leftOut: number }) {
+function Marks({ title, marks, leftOut }: { title: Text; marks: readonly Mark[]; leftOut: number }) {
   return (
     <details class="disclosure marks">
       <summary>
-        <Icon of={ChevronRight} /> {t("marks", marks.length + leftOut)}
+        <Icon of={ChevronRight} /> {t(title, marks.length + leftOut)}
       </summary>
       <ul class="list">
         {[...marks].reverse().map((mark) => (

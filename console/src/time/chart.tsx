@@ -68,7 +68,7 @@ export function TimeChart({ title, unit, series, lines, marks = [] }: Props) {
       {
         width: Math.max(200, element.clientWidth),
         height: HEIGHT,
-        padding: [12, null, null, null],
+        padding: [12, 28, null, null],
         cursor: { y: false, sync: { key: PAGE.key }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
         legend: { show: false },
         scales: { y: { range: (_, __, last) => [0, unit.fixed ? unit.top : Math.max(unit.top, (last ?? 0) * 1.1)] } },

@@ -40,6 +40,8 @@ _LATE_SECONDS: Final = 120
 # Of batches that the database did not take: an hour of them.
 _MOST_PENDING: Final = 120
 _TIDY_SECONDS: Final = 3600
+# Curves between two turns of the event loop: some 3 ms.
+_AT_ONCE: Final = 200
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,11 +103,11 @@ class Sampler:
         nodes = [(use, list(self._cache.pods_on(use.name))) for use in self._cache.node_uses()]
         jobs = list(self._cache.jobs.values())
         # In a thread: reading 8,000 devices takes a while, and the objects never change.
-        reading = await self._in_thread(lambda: readings.read(nodes, jobs=jobs))
-        self._pending.append(self.take(reading, now=now))
+        reading = await self.in_thread(lambda: readings.read(nodes, jobs=jobs))
+        self._pending.append(await self.take(reading, now=now))
         await self._write()
 
-    def take(self, reading: Reading, *, now: datetime) -> Batch:
+    async def take(self, reading: Reading, *, now: datetime) -> Batch:
         """Keep a reading in memory. Returns what it adds to the database."""
         at = int(now.timestamp())
         marks = self._new_marks(reading.jobs.values())
@@ -116,7 +118,7 @@ class Sampler:
         }
         places = {uuid: place for uuid, place in reading.places.items() if self.places.get(uuid) != place}
         self.places.update(places)
-        curves = self._put_curves(reading, at=at)
+        curves = await self._put_curves(reading, at=at)
         self._put_usage(reading, now=now)
         return Batch(rows=rows, places=places, curves=curves, marks=marks, usage=self.ledger.take_changed())
 
@@ -130,7 +132,7 @@ class Sampler:
         if store is None:
             return None
         try:
-            kept = await self._in_thread(lambda: store.curve(namespace, name=name))
+            kept = await self.in_thread(lambda: store.curve(namespace, name=name))
         except SamplesError as error:
             log.warning("the curve of a job cannot be read", namespace=namespace, job=name, error=str(error))
             return None
@@ -161,7 +163,7 @@ class Sampler:
             return
         there = [each.metadata.uid for each in self._cache.jobs.values() if not is_finished(each)]
         try:
-            await self._in_thread(partial(self.take_over, store, there=there))
+            await self.in_thread(partial(self.take_over, store, there=there))
         except SamplesError as error:
             log.warning("no earlier samples", error=str(error))
 
@@ -193,17 +195,17 @@ class Sampler:
         try:
             while self._pending:
                 batch = self._pending[0]
-                await self._in_thread(lambda batch=batch: store.write(batch))  # type: ignore[misc]
+                await self.in_thread(lambda batch=batch: store.write(batch))  # type: ignore[misc]
                 self._pending.popleft()
             if self._tidied is None or self._now() - self._tidied >= timedelta(seconds=_TIDY_SECONDS):
                 self._tidied = now = self._now()
                 self.ledger.forget(before=(now - timedelta(days=self._keep_days)).date())
-                await self._in_thread(lambda: store.forget(now=now, keep_days=self._keep_days))
+                await self.in_thread(lambda: store.forget(now=now, keep_days=self._keep_days))
         except SamplesError as error:
             log.warning("samples wait for the database", batches=len(self._pending), error=str(error))
             # It may be another database by now, without our tables.
             try:
-                await self._in_thread(store.open)
+                await self.in_thread(store.open)
             except SamplesError as again:
                 log.debug("the database cannot be opened", error=str(again))
 
@@ -239,9 +241,11 @@ class Sampler:
             waits[mark.row.namespace] += max(0.0, mark.at - moment(job.metadata.creation_timestamp).timestamp())
         return starts, waits
 
-    def _put_curves(self, reading: Reading, *, at: int) -> list[KeptCurve]:
+    async def _put_curves(self, reading: Reading, *, at: int) -> list[KeptCurve]:
         """Add to the curves of jobs that hold devices. Returns those that are due to be written."""
-        for uid, holdings in readings.by_job(reading.holdings).items():
+        for count, (uid, holdings) in enumerate(readings.by_job(reading.holdings).items()):
+            if count % _AT_ONCE == 0:
+                await asyncio.sleep(0)
             if uid not in self._curves:
                 meta = reading.jobs[uid].metadata
                 # Until its first writing: jobs that started together are written together anyway.
@@ -249,7 +253,9 @@ class Sampler:
                 self._curves[uid] = live
             self._curves[uid].curve.add(at, values=readings.held(holdings))
         due = list[KeptCurve]()
-        for uid, live in list(self._curves.items()):
+        for count, (uid, live) in enumerate(list(self._curves.items())):
+            if count % _AT_ONCE == 0:
+                await asyncio.sleep(0)
             job = reading.jobs.get(uid)
             ended = job is None or is_finished(job)
             if ended or at - live.kept_at >= _CURVE_SECONDS:
@@ -298,7 +304,8 @@ class Sampler:
             latest = sorted(self._marks.values(), key=lambda mark: mark.at)[-_MOST_MARKS:]
             self._marks = {mark.key: mark for mark in latest}
 
-    async def _in_thread(self, act: Callable[[], T]) -> T:
+    async def in_thread(self, act: Callable[[], T]) -> T:
+        """What the call returns, computed next to the event loop: samples may be read there, and not changed."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, act)
 
 

@@ -52,7 +52,7 @@ class TimeSeries:
         times = grid(since=begin, until=until, now=int(self._now().timestamp()))
         rows = self._namespaces(wanted, times=times, sees=call.sees)
         if wanted.of != "Namespace":
-            rows = self._devices(wanted, times=times, sees=call.sees)
+            rows = await self._devices(wanted, times=times, sees=call.sees)
         marks = self._marks(since=times.start, until=until, concerns=self._concerns(wanted, sees=call.sees))
         return Answer(value=self._answer(times.start, step=times.step, items=rows, marks=marks))
 
@@ -70,9 +70,10 @@ class TimeSeries:
         sampled = self._sampler.devices.last + STEP_SECONDS
         return since, sampled if sampled < until <= sampled + STEP_SECONDS else until
 
-    def _devices(self, wanted: SeriesQuery, *, times: Grid, sees: Visibility) -> list[SeriesRow]:
+    async def _devices(self, wanted: SeriesQuery, *, times: Grid, sees: Visibility) -> list[SeriesRow]:
         """The curves of devices, node, models or cluster; those of the cluster with the queue of the caller's jobs."""
-        rows = [self._sum(wanted, name=name, uuids=uuids, times=times) for name, uuids in self._groups(wanted)]
+        groups = self._groups(wanted)
+        rows = [await self._sum(wanted, name=name, uuids=uuids, times=times) for name, uuids in groups]
         if wanted.of != "Cluster":
             return rows
         rings = self._sampler.namespaces
@@ -97,12 +98,15 @@ class TimeSeries:
             return [(wanted.name, uuids)]
         return [(str(places[uuid].index), [uuid]) for uuid in sorted(uuids, key=lambda uuid: places[uuid].index)]
 
-    def _sum(self, wanted: SeriesQuery, *, name: str, uuids: Sequence[str], times: Grid) -> SeriesRow:
+    async def _sum(self, wanted: SeriesQuery, *, name: str, uuids: Sequence[str], times: Grid) -> SeriesRow:
         rings = self._sampler.devices
         key = (wanted.of, wanted.name, name, times, rings.last)
         if (kept := self._sums.get(key)) is None:
             places = [self._sampler.places[uuid] for uuid in uuids]
-            kept = self._sums[key] = of_devices(name, samples=rings.read(times, subjects=uuids), places=places)
+            # A month of 8,000 devices takes 0.2 s.
+            kept = self._sums[key] = await self._sampler.in_thread(
+                lambda: of_devices(name, samples=rings.read(times, subjects=uuids), places=places)
+            )
             if len(self._sums) > _MOST_KEPT:
                 self._sums.popitem(last=False)
         return kept
