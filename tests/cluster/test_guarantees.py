@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator
 from subprocess import CalledProcessError
+from typing import Any
 
 import pytest
 
+from dovetail.api.builtin import Node
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpuquota import QuotaReserve
 from dovetail.api.meta import find_condition
-from dovetail.api.resources import GPUJOBS
+from dovetail.api.resources import GPUJOBS, NODES
 from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
-from dovetail.names import LABEL_PROJECT
+from dovetail.names import LABEL_POOL, LABEL_PROJECT
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs, manifest
 from tests.cluster.test_cli import main_output
@@ -105,3 +108,51 @@ async def test_device_memory_is_limited_and_a_wrong_amount_is_refused(
     with pytest.raises(StatusError, match="such as 640Gi"):
         await quotas.make("wrong", guaranteed={"memory": "640"})
     quotas.names.remove(f"{namespace}-wrong")
+
+
+async def test_a_reserve_is_lent_to_jobs_that_leave_in_time_and_others_leave_it(
+    client: Client, jobs: Jobs, quotas: Quotas, namespace: str
+) -> None:
+    # A reserve is of any model, so a pool says of which nodes.
+    pool: dict[str, Any] = {"metadata": {"labels": {LABEL_POOL: namespace}}}
+    await client.patch(NODES, name="a100-0", patch=pool, as_type=Node)
+    try:
+        await jobs.submit("slow", gpu="2(A100)")
+        await jobs.phase("Running", "slow")
+        chat = await quotas.make(
+            "chat",
+            projects=["chat"],
+            pools=[namespace],
+            guaranteed={"gpus": 2},
+            reserve={"gpus": 2, "leaveWithinSeconds": 10},
+        )
+        # Its pods may take 30 s to end, so it leaves without a job of the quota that waits.
+        notified = await jobs.until("slow", lambda status: status.preemption is not None and bool(status.preemption.by))
+        assert notified.preemption is not None
+        assert notified.preemption.by == f"reserve/{chat}"
+        assert notified.preemption.message.startswith(
+            f"Is ended for GPUQuota {chat}: 2 GPUs of its guarantee are to be"
+        )
+        waits = await jobs.phase("Preempted", "slow", reason="Reserved")
+        assert waits.message.endswith(
+            f"ready for GPUQuota {chat} (reserve): jobs may use them whose pods end within 10 s"
+        )
+        quota = await until(
+            lambda: quotas.get(chat), lambda found: found.status.reserve == QuotaReserve(gpus=2, ready=2)
+        )
+        assert [room.keeps for room in quota.status.kept] == [["2"]], "pods without a GPUJob may not use them"
+        quick = manifest("quick", gpu="2(A100)")
+        quick["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 2
+        await client.create(GPUJOBS, body=quick, as_type=GPUJob, namespace=namespace)
+        lent = await jobs.phase("Running", "quick")
+        await until(
+            lambda: quotas.get(chat), lambda found: found.status.reserve == QuotaReserve(gpus=2, ready=2, lent=2)
+        )
+        await submit_for("chat", client, namespace, name="replica", gpu="2(A100)")
+        replica = await jobs.phase("Running", "replica")
+        assert replica.nodes == lent.nodes
+        assert (await jobs.until("quick", lambda status: status.phase != "Running")).phase in {"Preempted", "Queued"}
+        await until(lambda: quotas.get(chat), lambda found: found.status.reserve == QuotaReserve())
+    finally:
+        pool["metadata"]["labels"] = {LABEL_POOL: None}
+        await client.patch(NODES, name="a100-0", patch=pool, as_type=Node)

@@ -191,6 +191,10 @@ def window(start: str, end: str) -> dict[str, Any]:
     return {"name": "r", "startTime": f"{start}T00:00:00Z", "endTime": f"{end}T00:00:00Z", "gpus": 1}
 
 
+def day(**more: Any) -> dict[str, Any]:
+    return {"name": "day", "start": "08:00", "end": "20:00", "gpus": 4} | more
+
+
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
@@ -207,8 +211,34 @@ def window(start: str, end: str) -> dict[str, Any]:
             {"advanceReservations": [window("2026-02-30", "2026-03-01")]},
             "startTime must be a time with its zone, such as 2026-12-01T08:00:00Z",
         ),
+        ({"guaranteeWindows": [day(start="8:00")]}, "start must be a time of day in hours and minutes, such as 08:00"),
+        ({"guaranteeWindows": [day(timeZone="berlin")]}, "timeZone must be the name of a time zone, such as Europe"),
+        (
+            {"guaranteeWindows": [day(gpus=9)], "limit": {"gpus": 8}},
+            "gpus of each of guaranteeWindows must not be above limit.gpus",
+        ),
+        (
+            {"guaranteeWindows": [day()], "per": "User"},
+            "guaranteeWindows and reserve are for all whom the quota applies to: per must be Together",
+        ),
+        ({"reserve": {"gpus": 4}}, "reserve is a part of the guarantee: set guaranteed.gpus or guaranteeWindows"),
+        (
+            {"guaranteed": {"gpus": 8}, "reserve": {"gpus": 6, "gpusPerReplica": 4}},
+            "gpus must be a multiple of gpusPerReplica: it is for whole replicas",
+        ),
     ],
-    ids=["no such word", "kept for nobody", "over before it begins", "a day that there is not"],
+    ids=[
+        "no such word",
+        "kept for nobody",
+        "over before it begins",
+        "a day that there is not",
+        "no time of day",
+        "no time zone",
+        "a window above the limit",
+        "a window for each user",
+        "a reserve of nothing",
+        "a part of a replica",
+    ],
 )
 async def test_a_bad_quota_is_refused_in_a_sentence(quotas: Quotas, spec: dict[str, Any], sentence: str) -> None:
     with pytest.raises(StatusError, match=sentence):

@@ -16,6 +16,7 @@ from dovetail.formats.durations import moment
 from dovetail.formats.yaml_text import YAMLTextError, load_all_yaml
 from dovetail.names import API_VERSION
 from dovetail.query.quota_plan import MemoryChange, QuotaPlan, plan_quotas
+from dovetail.queue.quota_tree.guarantee_windows import zone_named
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.cluster.snapshot import take
 from dovetail_cli.ui import output
@@ -94,7 +95,36 @@ def problem_of(quota: GPUQuota) -> str:
             f"spec.guaranteed.gpus {guaranteed}: must not be above the limit of {most} GPUs: raise the limit or lower "
             "the guarantee"
         )
-    return _problem_of_reservations(spec)
+    return _problem_of_windows(spec) or _problem_of_reservations(spec)
+
+
+def _problem_of_windows(spec: GPUQuotaSpec) -> str:
+    """The same of its guarantee by the calendar and of its reserve."""
+    if spec.per != "Together" and (spec.guarantee_windows or spec.reserve is not None):
+        return f"spec.per {spec.per}: must be Together with guaranteeWindows or a reserve, which are for all of them"
+    most = spec.limits.gpus
+    for index, each in enumerate(spec.guarantee_windows):
+        path = f"spec.guaranteeWindows[{index}]"
+        if most is not None and each.gpus > most:
+            return (
+                f"{path}.gpus {each.gpus}: must not be above the limit of {most} GPUs: raise the limit or lower the "
+                "window"
+            )
+        if zone_named(each.time_zone) is None:
+            return (
+                f"{path}.timeZone {each.time_zone}: there is no such time zone; name one such as Europe/Berlin or UTC"
+            )
+    reserve = spec.reserve
+    if reserve is None:
+        return ""
+    if not spec.guarantee_windows and (spec.guaranteed is None or spec.guaranteed.gpus is None):
+        return "spec.reserve: is a part of the guarantee: set guaranteed.gpus or guaranteeWindows"
+    if reserve.gpus % reserve.gpus_per_replica:
+        return (
+            f"spec.reserve.gpus {reserve.gpus}: must be a multiple of gpusPerReplica {reserve.gpus_per_replica}: it is "
+            "for whole replicas"
+        )
+    return ""
 
 
 def _problem_of_reservations(spec: GPUQuotaSpec) -> str:

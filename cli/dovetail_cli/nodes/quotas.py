@@ -102,7 +102,7 @@ def in_order(quotas: Sequence[QuotaRow]) -> list[QuotaRow]:
 def sentences(quotas: Iterable[QuotaRow]) -> Iterator[str]:
     """The lines below the table.
 
-    They say who waits within a guarantee, who would be asked, and what is wrong with the tree.
+    They say who waits within a guarantee, who would be asked, what is ready, and what is wrong with the tree.
     """
     for quota in quotas:
         known = quota.guarantee
@@ -110,6 +110,9 @@ def sentences(quotas: Iterable[QuotaRow]) -> Iterator[str]:
             asked = ", ".join(f"{each.name} ({each.gpus:g} GPUs)" for each in known.would_give)
             who = f"would be asked: {asked}" if asked else "no quota borrows what it could give back"
             yield f"{quota.name} waits for {known.waiting:g} of its {_guaranteed(known)}; {who}."
+        if (ready := quota.ready) is not None and ready.gpus:
+            lent = f", {ready.lent} of them used by jobs that leave in time" if ready.lent else ""
+            yield f"{quota.name} keeps {ready.gpus} GPUs ready for its next replicas: {ready.ready} are ready{lent}."
         yield from (f"{problem.message}." for problem in quota.problems)
 
 

@@ -2,7 +2,15 @@
 
 from dovetail.answers import Row
 from dovetail.api import gpuquota
-from dovetail.api.gpuquota import AdvanceReservation, Per, PreemptionPolicy, QuotaUse
+from dovetail.api.gpuquota import (
+    AdvanceReservation,
+    GuaranteeWindow,
+    Per,
+    PreemptionPolicy,
+    QuotaReserve,
+    QuotaUse,
+    Reserve,
+)
 
 
 class QuotaBorrower(Row, frozen=True, kw_only=True):
@@ -33,7 +41,7 @@ class QuotaRow(Row, frozen=True, kw_only=True):
     """A quota that applies to a namespace you may list.
 
     `otherNamespaces` and `otherUsers` count those that you may not list. `projects` are those of jobs that you may
-    list. A limit is null for none; `pools` is empty for all.
+    list. A limit is null for none; `pools` is empty for all. `ready` says what is ready of the `reserve`.
     """
 
     name: str
@@ -54,6 +62,9 @@ class QuotaRow(Row, frozen=True, kw_only=True):
     max_priority: int | None
     preemption_policy: PreemptionPolicy
     advance_reservations: list[AdvanceReservation]
+    guarantee_windows: list[GuaranteeWindow]
+    reserve: Reserve | None
+    ready: QuotaReserve | None
     gpus: float
     memory_mib: int
     running_jobs: int

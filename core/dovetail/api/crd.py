@@ -117,6 +117,7 @@ def gpuquota_crd() -> Schema:
     spec["x-kubernetes-validations"] = gpuquota.SPEC_RULES
     reservation = spec["properties"]["advanceReservations"]["items"]
     reservation["x-kubernetes-validations"] = gpuquota.ADVANCE_RESERVATION_RULES
+    spec["properties"]["reserve"]["x-kubernetes-validations"] = gpuquota.RESERVE_RULES
     _say_allowed(spec["properties"], names=("per", "preemptionPolicy"))
     text_formats.add_rules(spec)
     columns = [_column(*column) for column in gpuquota.COLUMNS]

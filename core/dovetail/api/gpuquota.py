@@ -9,13 +9,14 @@ from msgspec import Meta
 
 from dovetail.api.gpujob import KeptOnNode
 from dovetail.api.meta import Condition, Described, ObjectMeta, Timestamp
-from dovetail.api.text_formats import DEVICE_MEMORY, MODEL_NAME, TIME, in_order
+from dovetail.api.text_formats import DEVICE_MEMORY, MODEL_NAME, TIME, TIME_OF_DAY, TIME_ZONE, in_order
 from dovetail.formats.quantities import mebibytes
 from dovetail.names import API_VERSION
 
 KIND: Final = "GPUQuota"
 Per = Literal["Together", "Namespace", "User"]
 PreemptionPolicy = Literal["PreemptLowerPriority", "Never"]
+Day = Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 Label = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 User = Annotated[str, Meta(min_length=1, max_length=253)]
@@ -33,6 +34,55 @@ class AdvanceReservation(Described, frozen=True, kw_only=True, omit_defaults=Fal
     ] = None
     start_time: Annotated[Moment, Meta(description="The start (RFC 3339), such as 2026-01-31T18:00:00Z.")]
     end_time: Annotated[Moment, Meta(description="The end (RFC 3339); after `startTime`.")]
+
+
+class GuaranteeWindow(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """A time of the week with a higher guarantee."""
+
+    name: Annotated[Label, Meta(description="Name of the window, for messages.")]
+    days: Annotated[
+        list[Day],
+        Meta(
+            description="The days on which it begins. Empty: every day.",
+            max_length=7,
+            extra_json_schema={"x-kubernetes-list-type": "set"},
+        ),
+    ] = []
+    start: Annotated[
+        str, Meta(description="When it begins, by the clock of its time zone.", pattern=TIME_OF_DAY, max_length=5)
+    ]
+    end: Annotated[
+        str,
+        Meta(
+            description="When it ends, by the same clock. At or before `start`: on the next day.",
+            pattern=TIME_OF_DAY,
+            max_length=5,
+        ),
+    ]
+    time_zone: Annotated[
+        str, Meta(description="Name of the time zone, such as Europe/Berlin.", pattern=TIME_ZONE, max_length=64)
+    ] = "UTC"
+    gpus: Annotated[Count, Meta(description="GPUs that are guaranteed meanwhile; of several windows, the most.")]
+
+
+class Reserve(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """GPUs of the guarantee that are ready for the next replicas: free, or used by jobs that leave in time."""
+
+    gpus: Annotated[
+        int,
+        Meta(description="Whole GPUs beyond those in use; at most what the guarantee leaves.", ge=1, le=100_000),
+    ]
+    gpus_per_replica: Annotated[int, Meta(description="GPUs that one replica needs on one node.", ge=1, le=64)] = 1
+    leave_within_seconds: Annotated[
+        int,
+        Meta(
+            description="Other jobs may use these GPUs if they may be preempted and their pods end within this time: "
+            "their terminationGracePeriodSeconds must not be longer. What is left of it is the notice. 0: no other "
+            "job may use them.",
+            ge=0,
+            le=3600,
+        ),
+    ] = 60
 
 
 class GPUAmounts(Described, frozen=True, kw_only=True):
@@ -105,6 +155,21 @@ class GPUQuotaSpec(Described, frozen=True, kw_only=True):
             description="GPUs that those whom the quota applies to can have at any time. While they are idle, others "
             "may use them; they come back by the end of such jobs. With memory alone, the number of GPUs does not "
             "matter. Unset: the sum of its children's, at most the limit."
+        ),
+    ] = None
+    guarantee_windows: Annotated[
+        list[GuaranteeWindow],
+        Meta(
+            description="Times of the week at which more GPUs are guaranteed than `guaranteed.gpus`.",
+            max_length=32,
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = []
+    reserve: Annotated[
+        Reserve | None,
+        Meta(
+            description="GPUs of the guarantee that are ready at any time. Unset: all that is idle is lent, and comes "
+            "back when a job of the quota waits."
         ),
     ] = None
     per: Annotated[
@@ -202,6 +267,14 @@ class QuotaGuarantee(Described, frozen=True, kw_only=True, omit_defaults=False):
     ] = None
 
 
+class QuotaReserve(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """What is ready for the next replicas of the quota, in GPUs."""
+
+    gpus: Annotated[int, Meta(description="GPUs that are to be ready now.", ge=0)] = 0
+    ready: Annotated[int, Meta(description="Of these, those that are ready.", ge=0)] = 0
+    lent: Annotated[int, Meta(description="Of those that are ready, those in use by jobs that leave.", ge=0)] = 0
+
+
 class GPUQuotaStatus(Described, frozen=True, kw_only=True):
     """The usage of the quota. Only the operator writes it."""
 
@@ -221,6 +294,7 @@ class GPUQuotaStatus(Described, frozen=True, kw_only=True):
     guarantee: Annotated[
         QuotaGuarantee | None, Meta(description="What its guarantee holds, lends and borrows; unset outside a tree.")
     ] = None
+    reserve: Annotated[QuotaReserve | None, Meta(description="What is ready of its reserve; unset without one.")] = None
     conditions: Annotated[
         list[Condition],
         Meta(
@@ -252,6 +326,7 @@ class GPUQuota(Described, frozen=True, kw_only=True):
 
 
 _NO_RESERVATIONS: Final = "!has(self.advanceReservations) || self.advanceReservations.size() == 0"
+_NO_WINDOWS: Final = "!has(self.guaranteeWindows) || self.guaranteeWindows.size() == 0"
 _NAMES_SOMEONE: Final = " || ".join(
     f"(has(self.{each}) && self.{each}.size() > 0)" for each in ("namespaces", "users", "projects")
 )
@@ -277,6 +352,19 @@ SPEC_RULES: Final = [
         "message": "guaranteed and parent are for all whom the quota applies to: per must be Together",
     },
     {
+        "rule": f"!has(self.per) || self.per == 'Together' || (({_NO_WINDOWS}) && !has(self.reserve))",
+        "message": "guaranteeWindows and reserve are for all whom the quota applies to: per must be Together",
+    },
+    {
+        "rule": f"{_NO_WINDOWS} || !has(self.limit) || !has(self.limit.gpus) || "
+        "self.guaranteeWindows.all(each, each.gpus <= self.limit.gpus)",
+        "message": "gpus of each of guaranteeWindows must not be above limit.gpus: raise the limit or lower the window",
+    },
+    {
+        "rule": f"!has(self.reserve) || !({_NO_WINDOWS}) || (has(self.guaranteed) && has(self.guaranteed.gpus))",
+        "message": "reserve is a part of the guarantee: set guaranteed.gpus or guaranteeWindows",
+    },
+    {
         "rule": "!has(self.guaranteed) || !has(self.guaranteed.gpus) || !has(self.limit) || !has(self.limit.gpus) || "
         "self.guaranteed.gpus <= self.limit.gpus",
         # No messageExpression: the API server refuses a CRD that builds a text from numbers as too expensive.
@@ -285,6 +373,12 @@ SPEC_RULES: Final = [
 ]
 ADVANCE_RESERVATION_RULES: Final = [
     {"rule": in_order("self.startTime", later="self.endTime"), "message": "endTime must be after startTime"}
+]
+RESERVE_RULES: Final = [
+    {
+        "rule": "self.gpus % self.gpusPerReplica == 0",
+        "message": "gpus must be a multiple of gpusPerReplica: it is for whole replicas",
+    }
 ]
 COLUMNS: Final = [
     ("Per", "string", ".spec.per", "Whether its limits are for all together, for each namespace or for each user."),

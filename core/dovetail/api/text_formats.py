@@ -11,10 +11,16 @@ Schema = dict[str, Any]
 TIME: Final = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 # As requests name models, and with the slash that some drivers write.
 MODEL_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9 ./_-]{0,127}$"
+# Every time of a day in minutes; a window that ends with the day ends at 00:00.
+TIME_OF_DAY: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
+# As the IANA database names zones. Whether there is one of that name, the operator says.
+TIME_ZONE: Final = r"^[A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$"
 DEVICE_MEMORY: Final = r"^(0|[1-9][0-9]{0,5}(\.[0-9]{1,3})?(Mi|Gi|Ti|M|G|T))$"
 
 _SENTENCES: Final = {
     DEVICE_MEMORY: "must be an amount of device memory with a unit (Mi, Gi, Ti, M, G or T), such as 640Gi or 1.5Ti",
+    TIME_OF_DAY: "must be a time of day in hours and minutes, such as 08:00",
+    TIME_ZONE: "must be the name of a time zone, such as Europe/Berlin or UTC",
     MODEL_NAME: "must be named as requests name models, by up to 128 letters, digits, spaces, '.', '/', '_' and '-', "
     "such as A100",
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "must be of a-z, 0-9 and '-' with a letter or a digit at both ends, "

@@ -27,7 +27,6 @@ from dovetail.query.queue_view import QueueView
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.dependencies import states_of, unmet
 from dovetail.queue.estimates.simulation import FORESEEN_JOBS, play
-from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.verdicts import Admitted
 
 SAME_SECONDS: Final = 30.0
@@ -270,10 +269,9 @@ def future_of(queue: QueueView, *, most_cycles: int | None, freed: Iterable[str]
     ledger = queue.view.ledger.copy()
     for key in freed:
         ledger.release(key)
-    windows = windows_of(
-        queue.quotas, counted=queue.counted, view=queue.view, ledger=ledger, leaving=queue.expected, now=queue.now
-    )
-    look = SchedulingCycle(ledger, sites=queue.sites, leaving=queue.expected, gate=queue.gate(None), windows=windows)
+    gate = queue.gate(None)
+    windows = queue.windows(ledger=ledger, leaving=queue.expected, gate=gate)
+    look = SchedulingCycle(ledger, sites=queue.sites, leaving=queue.expected, gate=gate, windows=windows)
     starts, pending = dict[str, float](), []
     for job in look.in_order(queue.waiting):
         checkpoint()

@@ -63,8 +63,7 @@ def preempting(
     orders = [order for order in evictor.orders.values() if order.by.key == key]
     if not orders:
         return None
-    reclaims = any(order.reclaim for order in orders)
-    grace = others.rules.reclaim_grace_seconds if reclaims else others.rules.grace_seconds
+    grace = max(order.grace_seconds for order in orders)
     victims = [others.jobs[order.victim] for order in orders]
     seen = [victim for victim in victims if reader.sees(victim.metadata.namespace)]
     return DryRunPreemption(

@@ -14,6 +14,7 @@ from dovetail.api.gpujob import DependencyStatus, GPUJob, Placement, Provisionin
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.cluster.view import ClusterView
+from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.batch_job import is_on_the_way, wants_admission
@@ -23,7 +24,9 @@ from dovetail.pods.tenancy import Child
 from dovetail.query.checkpoints import checkpoint
 from dovetail.query.growing_rules import growing_rules_of
 from dovetail.query.learned import Learned, learned_from
+from dovetail.query.preemption_rules import rules_of
 from dovetail.query.prices import Judge, judge_of_queue
+from dovetail.queue.backfill.advance_reservation import Windows
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.dependencies import states_of, unmet
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
@@ -106,6 +109,18 @@ class QueueView:
     def _everyone(self, asked: Counted | None) -> list[Counted]:
         return self.counted if asked is None else [*self.counted, asked]
 
+    def windows(
+        self, *, ledger: Ledger, leaving: Sequence[Leaving], gate: LimitGate | None, asked: Counted | None = None
+    ) -> Windows:
+        """What is kept for a time, and ready for the next replicas, on a ledger with these ends.
+
+        `gate` is for reserves: None where it would be made for them alone, and there are none.
+        """
+        counted = self._everyone(asked)
+        return windows_of(
+            self.quotas, counted=counted, view=self.view, ledger=ledger, leaving=leaving, now=self.now, gate=gate
+        )
+
     def without(self, uid: str) -> "QueueView":
         """The queue without a job. The claims of one that runs are still in the view's ledger."""
         return replace(
@@ -123,11 +138,9 @@ class QueueView:
 
         `gate` is a gate that other jobs have already passed through; None for a new one.
         """
-        ledger, counted = self.view.ledger.copy(), self._everyone(asked)
-        windows = windows_of(
-            self.quotas, counted=counted, view=self.view, ledger=ledger, leaving=self.leaving, now=self.now
-        )
+        ledger = self.view.ledger.copy()
         gate = gate or self.gate(asked)
+        windows = self.windows(ledger=ledger, leaving=self.leaving, gate=gate, asked=asked)
         growth = build_growth(self.growing, view=self.view, requests=self.requests, gate=self.gate(asked), now=self.now)
         return SchedulingCycle(
             ledger, sites=self.sites, leaving=self.leaving, gate=gate, windows=windows, evictor=evictor, growth=growth
@@ -141,10 +154,8 @@ class QueueView:
         """
         if most_cycles == 0:
             return None
-        ledger, everyone = self.view.ledger, [*self.counted, counted]
-        windows = windows_of(
-            self.quotas, counted=everyone, view=self.view, ledger=ledger, leaving=self.expected, now=self.now
-        )
+        ledger, gate = self.view.ledger, self.gate(counted) if self.quotas.reserve else None
+        windows = self.windows(ledger=ledger, leaving=self.expected, gate=gate, asked=counted)
         starts = foresee_with_range(
             order([asked, *self.waiting]),
             ledger=ledger,
@@ -230,7 +241,7 @@ def queue_view(objects: ClusterObjects, *, now: datetime, without: str = "") -> 
     quotas = Quotas(half_life_seconds=settings.fair_share_half_life)
     for quota in objects.quotas or ():
         quotas.update(quota)
-    quotas.observe(view.ledger)
+    quotas.observe(view.ledger, now=now, grace_seconds=rules_of(settings.preemption).reclaim_grace_seconds)
     for pod in objects.pods:
         quotas.pod_changed(pod, ledger=view.ledger)
     batch_jobs = objects.batch_job_of(objects.jobs)

@@ -138,6 +138,8 @@ def _outcome(objects: ClusterObjects, *, now: datetime) -> _Outcome:
     evictor = preemption_view(objects, queue=queue).evictor()
     look = queue.cycle(None, evictor=evictor)
     starts = {job.name for job in look.in_order(queue.waiting) if isinstance(look.at(job), Admitted)}
+    # Reserves get back what they lack.
+    look.end()
     jobs = {job.metadata.uid: key_of(job.metadata) for job in objects.jobs}
     ends = {
         victim: EndedJob(job=jobs[victim], by=order.by.name, reason=order.reclaim or "a job of higher priority starts")

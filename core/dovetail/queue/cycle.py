@@ -25,6 +25,7 @@ from dovetail.queue.backfill.residual import ResidualCapacity, Tries
 from dovetail.queue.growing.growth import Growth
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.model.gate import Gate, Open
+from dovetail.queue.preemption.give_back import GiveBack
 from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.reclaim import Reclaim
 from dovetail.queue.preemption.victims import Residual
@@ -208,9 +209,21 @@ class SchedulingCycle:
         return verdict
 
     def end(self) -> None:
-        """Note that all waiting jobs have their verdict."""
-        if self._reclaim is not None:
-            self._reclaim.end()
+        """Note that all waiting jobs have their verdict. Reserves get back what they lack, in a cycle of now."""
+        if self._reclaim is None or self._gate.loans is None:
+            return
+        if self._windows.wanted and self._evictor.running and not self._now:
+            GiveBack(
+                reclaim=self._reclaim,
+                evictor=self._evictor,
+                loans=self._gate.loans,
+                ledger=self._ledger,
+                sites=self._sites,
+                windows=self._windows,
+                kept=[*self._promised, *(each for each in (self.reservation, self._preempting) if each is not None)],
+                leaving=self.leaving,
+            ).run()
+        self._reclaim.end()
 
     def _at(self, job: Candidate) -> Verdict:
         if job.least is None:

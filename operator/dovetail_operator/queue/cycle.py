@@ -102,7 +102,7 @@ def survey(state: State, *, now: datetime, foresees: bool = False, caches: Cycle
     cycle.
     """
     caches = caches or caches_for(state)
-    state.store.quotas.observe(state.store.view.ledger)
+    state.store.quotas.observe(state.store.view.ledger, now=now, grace_seconds=state.preemption.reclaim_grace_seconds)
     cycle = Cycle(now=now, foresees=foresees, caches=caches)
     source = _Source(state, cycle=cycle)
     for key, job in state.store.jobs.items():
@@ -256,7 +256,15 @@ def _verdicts(
         leaving=leaving,
         gate=gate,
         evictor=evictor,
-        windows=windows_of(quotas, counted=counted, view=view, ledger=ledger, leaving=leaving, now=cycle.now),
+        windows=windows_of(
+            quotas,
+            counted=counted,
+            view=view,
+            ledger=ledger,
+            leaving=leaving,
+            now=cycle.now,
+            gate=gate,
+        ),
         growth=growth,
     )
     if growth is not None and growth.next_seconds is not None:
@@ -325,7 +333,13 @@ def estimates(state: State, *, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] 
     yield from _note_arrivals(state, cycle=cycle)
     coming = state.store.expectations.coming(now=cycle.now)
     windows = windows_of(
-        state.store.quotas, counted=counted, view=state.store.view, ledger=ledger, leaving=leaving, now=cycle.now
+        state.store.quotas,
+        counted=counted,
+        view=state.store.view,
+        ledger=ledger,
+        leaving=leaving,
+        now=cycle.now,
+        gate=gate() if state.store.quotas.reserve else None,
     )
     for start in foresee_with_range(
         cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, coming=coming, windows=windows

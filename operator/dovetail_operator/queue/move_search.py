@@ -30,13 +30,22 @@ def plans_for(
     ledger, leaving = with_those_on_the_way(state, cycle=cycle)
     quotas, view = state.store.quotas, state.store.view
     counted, children = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage), children_of_jobs(state)
+    gate = partial(quotas.gate, counted, children=children, capacity=quotas.capacity(view.ledger))
     queue = Queue(
         ledger=ledger,
         sites=cycle.sites,
         waiting=cycle.waiting,
         leaving=leaving,
-        windows=windows_of(quotas, counted=counted, view=view, ledger=ledger, leaving=leaving, now=cycle.now),
-        gate=partial(quotas.gate, counted, children=children, capacity=quotas.capacity(view.ledger)),
+        windows=windows_of(
+            quotas,
+            counted=counted,
+            view=view,
+            ledger=ledger,
+            leaving=leaving,
+            now=cycle.now,
+            gate=gate() if quotas.reserve else None,
+        ),
+        gate=gate,
     )
     able = MovableJobs(movable, ledger=ledger, rules=rules, pause=pause)
     starts = expected_starts(queue, pause=pause)

@@ -15,6 +15,7 @@ from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.reasons.end import IS_EMPTIED, MOVES_FOR, MOVES_FOR_ANOTHER, PREEMPTED_FOR, PREEMPTED_FOR_ANOTHER
 from dovetail.cluster.availability import is_leaving
 from dovetail.pods.disruption_budgets import disruptions_allowed, may_end_together
+from dovetail.queue.backfill.advance_reservation import is_reserve
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import Order, Rules
 from dovetail.queue.verdicts import Admitted
@@ -172,7 +173,7 @@ class PreemptionNotices:
         for key, job in self._state.store.jobs.items() if before or now else ():
             if before.get(job.metadata.uid) != now.get(job.metadata.uid):
                 self._changed(key)
-        if cycle.waiting and (self._state.preemption.gap or now or self._caches.negative_cache.is_behind):
+        if (cycle.waiting or now) and (self._state.preemption.gap or now or self._caches.negative_cache.is_behind):
             # Jobs become old enough to be preempted by time alone, and a cycle searches for few of them.
             self._wake_up.within(seconds=_CHECK_SECONDS)
 
@@ -199,6 +200,8 @@ class PreemptionNotices:
         proof = self._proofs.get(by)
         if proof is None or uid not in proof.victims or self._now() > proof.until:
             return False
+        if is_reserve(by):
+            return True
         job = self._state.store.jobs.get(proof.by)
         waits = job is not None and job.metadata.uid == by and not is_finished(job)
         return waits and not isinstance(self._state.decisions.verdicts.get(by), Admitted)
@@ -214,7 +217,6 @@ class PreemptionNotices:
 
 def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice]:
     """The notices of the preempted jobs, by UID."""
-    rules = state.preemption
     by_uid = {job.metadata.uid: job for job in state.store.jobs.values() if job.metadata.uid in orders}
     # All that move for one job have their room elsewhere before any of them ends.
     unheld = {move.by for move in state.decisions.moves.values()}
@@ -222,7 +224,7 @@ def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice
         uid: Notice(
             by=order.by.key,
             message=order.reclaim or _preemptor_name(by_uid[uid], by=order.by, moves=order.moves),
-            grace_seconds=_grace_seconds(order, rules=rules),
+            grace_seconds=_grace_seconds(order, rules=state.preemption),
             moves=order.moves,
         )
         for uid, order in orders.items()
@@ -233,7 +235,7 @@ def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice
 def _grace_seconds(order: Order, *, rules: Rules) -> float:
     if order.moves:
         return max(_HELD_SECONDS, rules.grace_seconds)
-    return rules.reclaim_grace_seconds if order.reclaim else rules.grace_seconds
+    return order.grace_seconds
 
 
 def _preemptor_name(job: GPUJob, *, by: Candidate, moves: bool) -> str:

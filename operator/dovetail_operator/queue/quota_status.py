@@ -54,7 +54,8 @@ class QuotaStatusWriter:
         # Timestamps have whole seconds, so the use is computed up to a whole second.
         now = self._now().replace(microsecond=0)
         children = children_of_jobs(self._state)
-        quotas.observe(self._state.store.view.ledger)
+        grace_seconds = self._state.preemption.reclaim_grace_seconds
+        quotas.observe(self._state.store.view.ledger, now=now, grace_seconds=grace_seconds)
         counted = counted_jobs(self._state, waiting=self._state.decisions.verdicts, cache=self._usage)
         capacity = self._state.store.quotas.capacity(self._state.store.view.ledger)
         statuses = quotas.compute_statuses(counted, now=now, children=children, capacity=capacity)

@@ -14,8 +14,14 @@ from dovetail_cli.ui.errors import MissingError, UsageError
 
 ROOT = Path(__file__).parents[3]
 QUOTA = "apiVersion: dovetail.dev/v1beta1\nkind: GPUQuota\n"
+DAY = 'name: day, start: "08:00", end: "20:00", gpus: 4'
 EXAM = ("2030-02-01T08:00:00Z", "2030-02-01T12:00:00Z")
 NAMED = f"{QUOTA}metadata: {{name: q}}\n"
+
+
+def test_the_example_of_serving_is_read() -> None:
+    (found,) = read(str(ROOT / "examples" / "serving.yaml"))
+    assert [each.time_zone for each in found.spec.guarantee_windows] == ["Europe/Berlin"]
 
 
 def test_the_example_of_three_departments_is_read() -> None:
@@ -69,6 +75,28 @@ def test_another_file_is_refused_with_its_problem(tmp_path: Path, text: str, pro
         (
             "{guaranteed: {gpus: 9}, limit: {gpus: 4}}",
             "spec.guaranteed.gpus 9: must not be above the limit of 4 GPUs: raise the limit or lower the guarantee",
+        ),
+        (
+            f"guaranteeWindows: [{{{DAY.replace('08:00', '8')}}}]",
+            'spec.guaranteeWindows[0].start "8": must be a time of',
+        ),
+        (
+            f"guaranteeWindows: [{{{DAY}, days: [Mon]}}]",
+            'spec.guaranteeWindows[0].days[0] "Mon": must be one of Friday,',
+        ),
+        (
+            f"guaranteeWindows: [{{{DAY}, timeZone: Europe/Berln}}]",
+            "spec.guaranteeWindows[0].timeZone Europe/Berln: there is no such time zone; name one such as",
+        ),
+        (
+            f"{{guaranteeWindows: [{{{DAY}}}], limit: {{gpus: 3}}}}",
+            "spec.guaranteeWindows[0].gpus 4: must not be above the limit of 3 GPUs",
+        ),
+        (f"{{guaranteeWindows: [{{{DAY}}}], per: User}}", "spec.per User: must be Together with guaranteeWindows or"),
+        ("reserve: {gpus: 2}", "spec.reserve: is a part of the guarantee: set guaranteed.gpus or guaranteeWindows"),
+        (
+            "{guaranteed: {gpus: 4}, reserve: {gpus: 3, gpusPerReplica: 2}}",
+            "spec.reserve.gpus 3: must be a multiple of gpusPerReplica 2",
         ),
         ('namespaces: ["a\\n"]', "must be of a-z, 0-9 and '-'"),
     ],

@@ -4,7 +4,7 @@ import pytest
 
 from dovetail.query.errors import NotFoundError
 from dovetail.query.quotas import quota_list
-from dovetail_cli.nodes.quotas import COLUMNS, choose, rows
+from dovetail_cli.nodes.quotas import COLUMNS, choose, rows, sentences
 from dovetail_cli.ui import output
 from tests.core.query.test_quotas import EACH, VISION, make_quota
 
@@ -51,3 +51,24 @@ def test_quotas_are_chosen_by_name_and_a_missing_one_is_an_error() -> None:
     assert choose(found, names=[]) == found
     with pytest.raises(NotFoundError, match="no GPUQuota nlp"):
         choose(found, names=["nlp"])
+
+
+@pytest.mark.parametrize(
+    ("reserve", "said"),
+    [
+        (
+            {"gpus": 4, "ready": 3, "lent": 2},
+            "chat keeps 4 GPUs ready for its next replicas: 3 are ready, 2 of them used ",
+        ),
+        ({"gpus": 4, "ready": 4}, "chat keeps 4 GPUs ready for its next replicas: 4 are ready."),
+    ],
+)
+def test_below_the_table_is_what_is_ready_of_a_reserve(reserve: dict[str, int], said: str) -> None:
+    quota = make_quota("chat", guaranteed={"gpus": 4}, reserve={"gpus": 4}, status={"reserve": reserve})
+    (line,) = sentences(quota_list([quota]).items)
+    assert line.startswith(said)
+
+
+def test_a_reserve_that_the_guarantee_leaves_nothing_of_has_no_line() -> None:
+    quota = make_quota("chat", guaranteed={"gpus": 4}, reserve={"gpus": 4}, status={"reserve": {}})
+    assert list(sentences(quota_list([quota]).items)) == []

@@ -15,6 +15,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.queue.backfill.advance_reservation import is_reserve
 from dovetail.queue.backfill.residual import ResidualCapacity
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites
@@ -105,15 +106,25 @@ class CheckedCycle(SchedulingCycle):
         super().end()
         if self._twin is not None:
             self._twin.end()
+            assert self._ordered(self) == self._ordered(self._twin)
         if not self.now:
             # Simulated cycles share what they count.
             self._check_rooms()
             self._check_loans()
 
+    @staticmethod
+    def _ordered(look: SchedulingCycle) -> dict[str, str]:
+        """Who ends for which reserve."""
+        ends = {victim: order.by.key for victim, order in look._evictor.orders.items()}
+        return {victim: by for victim, by in ends.items() if is_reserve(by)}
+
     def _coming(self) -> dict[str, tuple[Claim, ...]]:
         """The rooms of the jobs for which others end, by their keys."""
         rooms = {}
         for order in self._evictor.orders.values():
+            if is_reserve(order.by.key):
+                # It has no verdict, and what is ready of it is no one's room.
+                continue
             verdict = self._verdicts[order.by.key]
             assert isinstance(verdict, Waits), f"{order.victim} ends for {order.by.key}, which has room"
             assert verdict.kept is not None, f"{order.victim} ends for {order.by.key}, for which no room is kept"

@@ -1,11 +1,17 @@
 """Guarantees over the operator's state: who is notified, what the message says, and that they hold after a restart."""
 
+from datetime import timedelta
 from typing import Any
+
+import msgspec
+import pytest
 
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.verdicts import Verdict, Waits
-from dovetail_operator.queue.cycle import Cycle, decide, survey
-from dovetail_operator.queue.preemption_notices import notices_of
+from dovetail_operator.queue.cycle import Cycle, decide, running_jobs, survey
+from dovetail_operator.queue.cycle_caches import caches_for
+from dovetail_operator.queue.preemption_notices import PreemptionNotices, notices_of
+from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 from tests.operator_.queue.test_quotas import make_quota
@@ -24,7 +30,7 @@ def cluster(*quotas: Any, **victim: Any) -> State:
         )
         state.store.job_changed(job)
         state.decisions.set_number(job.metadata.uid, number=number + 1)
-        state.store.child_changed(make_child(job, uid=f"child-{number}"))
+        state.store.child_changed(make_child(job, uid=f"child-{number}", status={"startTime": at(-600)}))
         meta = {"namespace": "idle", "labels": {"dovetail.dev/job": name}, "uid": f"pod-{number}"}
         pod = make_pod(devices=1, node="ab"[number], owner=f"child-{number}", started=-600, meta=meta)
         state.store.pod_event("ADDED", pod)
@@ -70,3 +76,88 @@ def test_a_quota_that_names_a_missing_parent_limits_as_before() -> None:
     assert [finding.reason for finding in quotas.tree().findings] == ["ParentMissing"]
     gate = quotas.gate([])
     assert gate is not None
+
+
+# Of two nodes of a GPU each, one is to be ready.
+READY = make_quota(
+    "team", namespaces=["team"], guaranteed={"gpus": 1}, reserve={"gpus": 1, "leaveWithinSeconds": 10}
+)  # fmt: skip
+
+
+def reserving(quota: Any = READY, **victim: Any) -> State:
+    """The cluster without a job of the team: its reserve is all that wants a GPU."""
+    state = cluster(quota, **victim)
+    state.store.job_deleted("team/mine", uid="uid-mine")
+    return state
+
+
+def test_a_job_whose_pods_need_too_long_leaves_a_reserve_without_a_job_that_waits() -> None:
+    state = reserving()
+    cycle, _ = look(state)
+    assert {victim: order.by.key for victim, order in cycle.orders.items()} == {"uid-borrows-1": "reserve/team"}
+    notice = notices_of(cycle.orders, state=state)["uid-borrows-1"]
+    assert (notice.by, notice.grace_seconds) == ("reserve/team", 30.0)
+    ready = state.store.quotas.reserves["team"]
+    assert (ready.gpus, ready.ready, ready.lent) == (1, 0, 0)
+
+
+def test_a_job_whose_pods_end_in_time_stays() -> None:
+    template = {"spec": {"containers": [{"name": "main", "image": "x"}], "terminationGracePeriodSeconds": 5}}
+    state = reserving(template=template)
+    cycle, _ = look(state)
+    assert cycle.orders == {}
+    ready = state.store.quotas.reserves["team"]
+    assert (ready.gpus, ready.ready, ready.lent) == (1, 1, 1)
+    assert state.store.quotas.kept == {"team": []}, "pods without a GPUJob may take no GPU that is free, and none is"
+
+
+def test_who_leaves_a_reserve_goes_on_leaving_in_another_process() -> None:
+    notice = {"at": at(20), "by": "reserve/team", "message": "", "count": 0}
+    cycle, _ = look(reserving(status={"preemption": notice}))
+    assert len(cycle.orders) == 1, "one of the two suffices"
+
+
+def test_a_job_that_has_left_a_reserve_and_runs_again_may_leave_it_again() -> None:
+    left = {"at": None, "by": "reserve/team", "message": "", "count": 1, "lastTime": at(-900)}
+    state = reserving(status={"preemption": left})
+    assert not any(each.yields_to for each in running_jobs(state, now=NOW))
+    assert len(look(state)[0].orders) == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "is_asked"),
+    [
+        pytest.param(75.0, True, id="a job that ends now has ended when the window begins"),
+        pytest.param(3600.0, False, id="until then it goes on"),
+    ],
+)
+def test_jobs_leave_before_a_window_begins(start: float, is_asked: bool) -> None:
+    begins = (NOW + timedelta(seconds=start)).strftime("%H:%M")
+    window = {"name": "day", "start": begins, "end": "23:59", "gpus": 1}
+    quota = make_quota(
+        "team", namespaces=["team"], guaranteeWindows=[window], reserve=msgspec.to_builtins(READY.spec)["reserve"]
+    )
+    # The second look knows how long the pods of those that run take to end.
+    state = reserving(quota)
+    look(state)
+    assert bool(look(state)[0].orders) is is_asked
+
+
+def test_the_reserve_in_question_proves_its_own_notices() -> None:
+    state = reserving()
+    notices = PreemptionNotices(
+        state, caches=caches_for(state), changed=lambda _: None, wake_up=WakeUp(), now=lambda: NOW
+    )
+    cycle, _ = look(state)
+    state.decisions.set_notices(notices_of(cycle.orders, state=state))
+    seen = state.observe("idle/borrows-1", now=NOW)
+    assert seen is not None
+    assert seen.notice is not None
+    assert seen.notice.by == "reserve/team"
+    assert notices.still_hold(seen)
+    assert notices.still_hold(seen), "the proof counts for some seconds"
+    state.store.quotas.drop("team")
+    later = PreemptionNotices(
+        state, caches=caches_for(state), changed=lambda _: None, wake_up=WakeUp(), now=lambda: NOW
+    )
+    assert not later.still_hold(seen), "without the reserve, nothing ends for it"

@@ -238,9 +238,9 @@ class Preemption(Described, frozen=True, kw_only=True, omit_defaults=False):
     by: Annotated[
         str,
         Meta(
-            description="UID of the GPUJob that preempts it, or `Drain` if its node is to be emptied; empty once it "
-            "runs again.",
-            max_length=64,
+            description="UID of the GPUJob that preempts it, `Drain` if its node is to be emptied, or `reserve/` and "
+            "the name of the GPUQuota whose reserve it leaves; empty once it runs again.",
+            max_length=261,
         ),
     ] = ""
     message: Annotated[str, Meta(description="The preempting job, in one sentence with numbers.")] = ""

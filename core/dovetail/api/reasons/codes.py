@@ -163,6 +163,12 @@ PARENT_MISSING: Final = _reason(
 PARENT_CIRCLE: Final = _reason(
     "ParentCircle", set_by="operator", resolved_by="administrator", means="The parents of the GPUQuota form a circle."
 )
+TIME_ZONE_UNKNOWN: Final = _reason(
+    "TimeZoneUnknown",
+    set_by="operator",
+    resolved_by="administrator",
+    means="A window of the GPUQuota names a time zone that does not exist.",
+)
 PARENT_NOT_TOGETHER: Final = _reason(
     "ParentNotTogether",
     set_by="operator",

@@ -86,6 +86,11 @@ RECLAIMED: Final = clause(
     "Reclaimed",
     "Is ended for GPUQuota {quota}: it is guaranteed {guaranteed}, and a job of it needs {gpus}",
 )
+LEAVES_RESERVE: Final = clause(
+    "LeavesReserve",
+    "Is ended for GPUQuota {quota}: {gpus:GPU|GPUs} of its guarantee are to be ready (reserve), and the pods of this "
+    "job need more than {seconds} s to end",
+)
 ENDED_FOR_JOB: Final = clause("EndedForJob", "{why}", reason=PRIORITY)
 ENDED_FOR_MOVE: Final = clause("EndedForMove", "{why}", reason=FRAGMENTATION)
 ENDED_FOR_DRAIN: Final = clause("EndedForDrain", "{why}", reason=NODE_UNHEALTHY)

@@ -67,6 +67,12 @@ KEPT_BY_QUOTA: Final = clause(
     "{count:GPU|GPUs} are kept by GPUQuota {quota} until {until} (reservation {reservation})",
     reason=RESERVED,
 )
+KEPT_READY: Final = clause(
+    "KeptReady",
+    "{count:GPU|GPUs} {count!is|are} kept ready for GPUQuota {quota} (reserve): jobs may use them whose pods end "
+    "within {seconds} s",
+    reason=RESERVED,
+)
 OF_PRIORITY: Final = clause("OfPriority", ", of priority {priority}", reason=PRIORITY)
 USED_LESS: Final = clause("UsedLess", ", which has used less recently", reason=RESERVED)
 IS_OLDER: Final = clause("IsOlder", ", which is older", reason=RESERVED)

@@ -12,6 +12,7 @@ from dovetail.api.reasons.codes import (
     PARENT_CIRCLE,
     PARENT_MISSING,
     PARENT_NOT_TOGETHER,
+    TIME_ZONE_UNKNOWN,
 )
 
 # Begins each of the others.
@@ -26,6 +27,12 @@ PARENT_APART: Final = clause(
 )
 PARENTS_IN_CIRCLE: Final = clause(
     "ParentsInCircle", "its parents form a circle ({circle}): it acts without a parent", reason=PARENT_CIRCLE
+)
+NO_TIME_ZONE: Final = clause(
+    "NoSuchTimeZone",
+    "its window {window} is in the time zone {zone}, which does not exist: the window does not count until you name "
+    "one, such as Europe/Berlin",
+    reason=TIME_ZONE_UNKNOWN,
 )
 ABOVE_LIMIT: Final = clause(
     "GuaranteesMoreThanItsLimit",

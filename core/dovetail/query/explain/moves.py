@@ -17,7 +17,6 @@ from dovetail.query.checkpoints import checkpoint
 from dovetail.query.preemption_rules import move_rules_of
 from dovetail.query.queue_view import QueueView, queue_view
 from dovetail.queue.inputs.leaving_pods import pods_of_batch_jobs
-from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.moves.movable import movable_of, pods_to_move
 from dovetail.queue.moves.plan import Movable, MovePlan, NoPlan, Rules
 from dovetail.queue.moves.proof import MovableJobs, Queue, plan_moves
@@ -94,8 +93,8 @@ def _queue_of(view: QueueView) -> Queue:
         sites=view.sites,
         waiting=view.waiting,
         leaving=view.expected,
-        windows=windows_of(
-            view.quotas, counted=view.counted, view=view.view, ledger=ledger, leaving=view.expected, now=view.now
+        windows=view.windows(
+            ledger=ledger, leaving=view.expected, gate=view.gate(None) if view.quotas.reserve else None
         ),
         gate=lambda: view.gate(None),
     )

@@ -1,21 +1,39 @@
-"""Advance reservations: GPUs that a quota keeps for its own jobs during a period. Pure.
+"""Advance reservations: GPUs that a quota keeps for its own jobs during a period; and its reserve. Pure.
 
 They block devices as the reservation of the first job that does not fit does: another job gets the devices before the
 period only where its time limit ends it in time. A job that already runs there without a time limit is not preempted.
+
+A reserve has begun and does not end. Other jobs use it that leave in time; see `preemption.give_back` for those that
+would not.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from dovetail.api.reasons import queue as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
-from dovetail.queue.backfill.reservation import Reservation, beyond, kept_now, reserve
+from dovetail.queue.backfill.reservation import Lending, Reservation, beyond, kept_now, reserve
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, find_room
+
+# Begins the key of a reserve: in the place of a job's UID, which has no such character.
+_RESERVE: Final = "reserve/"
+
+
+def reserve_key(quota: str) -> str:
+    """The key of a quota's reserve where others have UIDs, also in `status.preemption.by`."""
+    return f"{_RESERVE}{quota}"
+
+
+def is_reserve(key: str) -> bool:
+    """Whether a key is that of a reserve rather than of a job."""
+    return key.startswith(_RESERVE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +48,8 @@ class Window:
     - `until_seconds`: seconds from now until the period ends
     - `nodes`: names of the pool's nodes; None for any node
     - `resources`: the resource names under which GPUs are requested, in order of preference
+    - `gpus_each`: the GPUs that have to be on one node
+    - `lending`: for a reserve, who may use it meanwhile; None for an advance reservation
     """
 
     name: str
@@ -40,11 +60,24 @@ class Window:
     until_seconds: float = float("inf")
     nodes: Sequence[str] | None = None
     resources: Sequence[str] = ("",)
+    gpus_each: int = 1
+    lending: Lending | None = None
 
     @property
     def key(self) -> str:
         """The prefix of the keys of its claims."""
-        return f"window/{self.quota}/{self.name}"
+        return f"window/{self.quota}/{self.name}" if self.lending is None else reserve_key(self.quota)
+
+    @property
+    def words(self) -> Sentence:
+        """What messages say of it."""
+        if self.lending is not None:
+            return says.KEPT_READY(count=self.gpus, quota=self.quota, seconds=self.lending.within_seconds)
+        return says.KEPT_BY_QUOTA(count=self.gpus, quota=self.quota, until=self.until, reservation=self.name)
+
+    def request(self, *, resource: str) -> Ask:
+        """What each part of it asks of a node."""
+        return Ask(gpu=GPURequest(count=self.gpus_each, share_milli=WHOLE_MILLI), policy="Pack", resource=resource)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +127,7 @@ class Windows:
             for quota, kept in reservations.items()
             if quota not in own
             for each in kept
-            if each.at_seconds < end and start_seconds < each.until_seconds
+            if each.at_seconds < end and start_seconds < each.until_seconds and not each.admits(job)
         ]
 
 
@@ -107,16 +140,19 @@ def placed(windows: Iterable[Window], *, ledger: Ledger, leaving: Sequence[Leavi
     before: list[Reservation] = []
     # Those bound to a pool come first: the others can use any node that is left.
     for window in sorted(windows, key=lambda each: (each.nodes is None, each.at_seconds, each.key)):
-        future = ledger.copy()
+        future, lending = ledger.copy(), window.lending
+        ready_seconds = window.at_seconds if lending is None else max(window.at_seconds, lending.ready_seconds)
         for each in leaving:
-            if each.at_seconds <= window.at_seconds and not each.assumed:
+            if each.at_seconds <= ready_seconds and not each.assumed:
                 future.release(each.key)
+        keys = () if lending is None else sorted(lending.claims)
+        lent = [claim for key in keys if (claim := future.release(key)) is not None]
         for other in before:
             # Periods that only touch do not overlap.
             if window.at_seconds < other.until_seconds and other.at_seconds < window.until_seconds:
-                for claim in other.claims:
+                for claim in _not_lent(other, ledger=future):
                     future.commit(claim)
-        if claims := _claims(window, ledger=future):
+        if claims := _claims(window, ledger=future, lent={claim.node for claim in lent}):
             before.append(_reservation(window, claims=claims))
             found.setdefault(window.quota, []).append(before[-1])
     return found
@@ -139,10 +175,11 @@ def reserve_around(
     if not against:
         return reserve(job, ledger=ledger, sites=sites, leaving=leaving)
     kept = ledger.copy()
-    for claim in (claim for each in against for claim in each.claims):
+    for claim in (claim for each in against for claim in _not_lent(each, ledger=ledger)):
         kept.commit(claim)
     beside = reserve(job, ledger=kept, sites=sites, leaving=leaving)
-    if beside is not None or any(each.at_seconds > now_seconds for each in against):
+    if beside is not None or any(each.at_seconds > now_seconds or each.lending is not None for each in against):
+        # A reserve has no end, after which the job could start.
         return beside
     return _after(job, against=against, ledger=ledger, sites=sites, leaving=leaving)
 
@@ -179,32 +216,41 @@ def kept_of(reservations: Iterable[Reservation], *, ledger: Ledger, leaving: Seq
     return found
 
 
-def _claims(window: Window, *, ledger: Ledger) -> list[Claim]:
-    """Claim as many of the GPUs as there are, one by one, and commit them to the ledger."""
+def _not_lent(reservation: Reservation, *, ledger: Ledger) -> list[Claim]:
+    """What is kept, without what jobs hold in the ledger that leave in time."""
+    keys = () if reservation.lending is None else reservation.lending.claims
+    held = [claim for key in keys if (claim := ledger.claim(key)) is not None]
+    return beyond(reservation.claims, given=held) if held else list(reservation.claims)
+
+
+def _claims(window: Window, *, ledger: Ledger, lent: Collection[str]) -> list[Claim]:
+    """Claim as many of the GPUs as there are, part by part, and commit them to the ledger.
+
+    First on the nodes that are `lent`: what is kept there takes nothing from jobs that would not leave in time.
+    """
     claims: list[Claim] = []
-    fit_cache = FitCache(ledger)
+    fit_cache, parts = FitCache(ledger), window.gpus // window.gpus_each
+    there = [node for node in sorted(lent) if window.nodes is None or node in window.nodes]
     for resource in window.resources:
-        while len(claims) < window.gpus:
-            key = f"{window.key}/{len(claims)}"
-            found = place(ledger, ask=_one(resource), workers=1, key=key, nodes=window.nodes, fit_cache=fit_cache)
-            if isinstance(found, Shortage):
-                break
-            claims += found
-            ledger.commit(found[0])
+        for nodes in (*([there] if there else ()), window.nodes):
+            while len(claims) < parts:
+                key, ask = f"{window.key}/{len(claims)}", window.request(resource=resource)
+                found = place(ledger, ask=ask, workers=1, key=key, nodes=nodes, fit_cache=fit_cache)
+                if isinstance(found, Shortage):
+                    break
+                claims += found
+                ledger.commit(found[0])
     return claims
 
 
-def _one(resource: str) -> Ask:
-    return Ask(gpu=GPURequest(count=1, share_milli=WHOLE_MILLI), policy="Pack", resource=resource)
-
-
 def _reservation(window: Window, *, claims: Sequence[Claim]) -> Reservation:
-    job = Candidate(key=window.key, ask=_one(window.resources[0]), workers=window.gpus, name=window.key)
-    words = says.KEPT_BY_QUOTA(count=window.gpus, quota=window.quota, until=window.until, reservation=window.name)
+    ask = window.request(resource=window.resources[0])
+    job = Candidate(key=window.key, ask=ask, workers=window.gpus // window.gpus_each, name=window.key)
     return Reservation(
         job=job,
         at_seconds=max(0.0, window.at_seconds),
         claims=tuple(claims),
-        words=words,
+        words=window.words,
         until_seconds=window.until_seconds,
+        lending=window.lending,
     )

@@ -6,6 +6,7 @@ EASY backfill (Lifka, The ANL/IBM SP scheduling system, 1995), on devices instea
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from msgspec.structs import replace as with_fields
 
@@ -17,6 +18,26 @@ from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.dependencies import with_number
 from dovetail.queue.model.candidates import Candidate, Leaving, NoRoom, Room, Sites, find_room
 
+# As long as pods that have to end are taken to need.
+_LEAVING_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lending:
+    """The use of a reserve by others, while those that it is kept for do not need it.
+
+    - `within_seconds`: how long the pods of such a job may take to end
+    - `claims`: keys of the claims of running jobs that may end for it together, in that time
+    """
+
+    within_seconds: float
+    claims: frozenset[str] = frozenset()
+
+    @property
+    def ready_seconds(self) -> float:
+        """Seconds from now until pods that end have ended: as soon as a job that lends, or would end, leaves."""
+        return max(self.within_seconds, _LEAVING_SECONDS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
@@ -27,6 +48,7 @@ class Reservation:
     - `claims`: what the job is to hold, one claim a worker
     - `words`: for an advance reservation, what messages say of it; None for a job
     - `until_seconds`: seconds from now until the reservation ends
+    - `lending`: for a reserve, who may use it meanwhile; None for any other reservation
     """
 
     job: Candidate
@@ -34,6 +56,17 @@ class Reservation:
     claims: tuple[Claim, ...]
     words: Sentence | None = None
     until_seconds: float = float("inf")
+    lending: Lending | None = None
+
+    def admits(self, job: Candidate) -> bool:
+        """Whether the job may use what is kept: its pods end as soon as those that it is kept for need it."""
+        lending = self.lending
+        return lending is not None and job.leave_seconds is not None and job.leave_seconds <= lending.within_seconds
+
+    @property
+    def ready_seconds(self) -> float:
+        """Seconds from now until what ends by itself is of use: until the start, or as long as pods may take to end."""
+        return self.at_seconds if self.lending is None else max(self.at_seconds, self.lending.ready_seconds)
 
     @property
     def devices(self) -> int:
@@ -99,11 +132,15 @@ def kept_now(reservation: Reservation, *, ledger: Ledger, leaving: Iterable[Leav
     Claims that end before the start give the rest. An advance reservation does not count on ends that are assumed
     rather than set by a time limit.
     """
+    lent = frozenset[str]() if reservation.lending is None else reservation.lending.claims
     gone = [
         ledger.claim(each.key)
         for each in leaving
-        if each.at_seconds <= reservation.at_seconds and (reservation.words is None or not each.assumed)
+        if each.key not in lent
+        and each.at_seconds <= reservation.ready_seconds
+        and (reservation.words is None or not each.assumed)
     ]
+    gone += [ledger.claim(key) for key in lent]
     return beyond(reservation.claims, given=[claim for claim in gone if claim is not None])
 
 

@@ -23,7 +23,7 @@ from dovetail.jobs.cpu_fallback import cpu_after_seconds, cpu_in_seconds, on_cpu
 from dovetail.jobs.moves import under_way
 from dovetail.pods.demand import written_spec
 from dovetail.queue.estimates.expectations import Expectations
-from dovetail.queue.inputs.run_ends import RunTimes, is_limited
+from dovetail.queue.inputs.run_ends import RunTimes, is_limited, leave_seconds
 from dovetail.queue.limits.quotas import Quotas, spec_in_pools
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.verdicts import Admitted, Verdict
@@ -87,6 +87,7 @@ def candidate_of(
         share=rules.quotas.level_of(job),
         cpu_in_seconds=cpu_after_seconds(job, by_namespace=rules.cpu_fallback),
         first=under_way(job.status.move),
+        leave_seconds=leave_seconds(job) if rules.quotas.reserve else None,
     )
 
 

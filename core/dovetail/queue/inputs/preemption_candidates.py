@@ -9,6 +9,7 @@ from dovetail.api.gpujob import GPUJob, Move, is_finished
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_external, is_on_the_way, true_condition
 from dovetail.pods.disruption_budgets import covered_pods
+from dovetail.queue.backfill.advance_reservation import is_reserve
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.preemption.victims import Running
 
@@ -59,6 +60,9 @@ def running_of(
     """
     made, move = job.status.preemption, move or job.status.move
     yields_to = made.by if made is not None and (made.at is not None or made.by not in served) else ""
+    if is_reserve(yields_to) and made is not None and made.at is None and is_on_the_way(job, child=child):
+        # It has left a reserve and runs again: no job starts that would say so.
+        yields_to = ""
     if is_finished(job) or is_external(job):
         # Kueue would admit a job again that we suspend, and no other job would get its room.
         return None

@@ -114,6 +114,11 @@ class _Ending(msgspec.Struct, frozen=True, rename="camel"):
     termination_grace_period_seconds: Any = None
 
 
+def leave_seconds(job: GPUJob) -> float | None:
+    """How long the pods of the job take at most to end, once they have to; None if it may not be preempted."""
+    return float(_grace_seconds(job)) if job.spec.preemptible else None
+
+
 def _grace_seconds(job: GPUJob) -> int:
     grace = fields_of(job, as_type=_Ending).termination_grace_period_seconds
     return grace if isinstance(grace, int) else _GRACE_SECONDS

@@ -12,6 +12,7 @@ from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_on_the_way
 from dovetail.jobs.runs import end_of_run, workers_of
 from dovetail.queue.inputs.candidates import sized
+from dovetail.queue.inputs.run_ends import leave_seconds
 from dovetail.queue.limits.limits import milli_of, model_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.quotas import Quotas, subject_of
@@ -76,6 +77,7 @@ def _counted(
         refused=quotas.refusal_of(job),
         model=model_of(ask),
         preemptible=job.spec.preemptible,
+        leave_seconds=leave_seconds(job) if quotas.reserve else None,
     )
 
 

@@ -122,6 +122,7 @@ def _charge(counted: Counted, *, tree: Tree, quota_of: Callable[[Subject], str |
         need=need,
         each=() if counted.least is None else tuple(amount // counted.workers for amount in need),
         preemptible=counted.preemptible,
+        leave_seconds=counted.leave_seconds,
     )
 
 

@@ -1,4 +1,4 @@
-"""The advance reservations of GPUQuotas: whose they are, when, and what of them is free now.
+"""The advance reservations and the reserves of GPUQuotas: whose they are, when, and what of them is free now.
 
 Pure.
 """
@@ -11,7 +11,7 @@ from typing import Final
 
 from dovetail import names
 from dovetail.api.gpujob import KeptOnNode
-from dovetail.api.gpuquota import AdvanceReservation, GPUQuota
+from dovetail.api.gpuquota import AdvanceReservation, GPUQuota, QuotaReserve
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
@@ -19,10 +19,13 @@ from dovetail.formats.timestamps import moment, timestamp
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.jobs import plan
 from dovetail.queue.backfill.advance_reservation import Window, Windows, kept_of, placed
+from dovetail.queue.backfill.reservation import Lending, Reservation
+from dovetail.queue.limits.limits import LimitGate
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Leaving
+from dovetail.queue.quota_tree.loans import Loans
 
 _NOW: Final = 0.0
 _NEVER: Final = float("inf")
@@ -36,14 +39,15 @@ def windows_of(
     ledger: Ledger,
     leaving: Sequence[Leaving],
     now: datetime,
+    gate: LimitGate | None,
 ) -> Windows:
-    """The advance reservations for one scheduling cycle.
+    """The advance reservations and the reserves for one scheduling cycle; the latter by the loans of its `gate`.
 
-    Sets `quotas.kept`: what is kept from pods now, by quota.
+    Sets `quotas.kept`: what is kept from pods now, by quota. And `quotas.reserves`: what is ready of each reserve.
     """
-    keeping = [quota for quota in quotas.all if quota.spec.advance_reservations]
+    keeping = [quota for quota in quotas.all if quota.spec.advance_reservations or quota.spec.reserve]
     if not keeping:
-        quotas.kept = {}
+        quotas.kept, quotas.reserves = {}, {}
         return Windows()
     everyone = list(counted)
     uses = _uses(everyone, ledger=ledger, leaving=leaving)
@@ -57,12 +61,63 @@ def windows_of(
             now=now,
         )
     ]
+    if gate is not None and (loans := gate.loans) is not None:
+        wanted += [
+            window
+            for quota in keeping
+            if (window := reserve_of(quota, loans=loans, leaving=leaving, view=view)) is not None
+        ]
     reservations = placed(wanted, ledger=ledger, leaving=leaving)
+    quotas.reserves = {quota.metadata.name: QuotaReserve() for quota in keeping if quota.spec.reserve} | {
+        window.quota: _ready(window, kept=reservations.get(window.quota, ()), ledger=ledger, leaving=leaving)
+        for window in wanted
+        if window.lending is not None
+    }
     quotas.kept = {
         quota: _on_nodes(kept_of(each, ledger=ledger, leaving=leaving)) for quota, each in reservations.items()
     }
     own = {each.uid: quotas.names_of(each.subject) & {quota.metadata.name for quota in keeping} for each in everyone}
     return Windows(reservations=reservations, quotas_of=own, wanted=wanted)
+
+
+def reserve_of(
+    quota: GPUQuota, *, loans: Loans, leaving: Iterable[Leaving], view: ClusterView | None = None
+) -> Window | None:
+    """What of a quota's guarantee is to be ready now, beyond what it uses; None for nothing.
+
+    `view` knows the nodes of pools and the vendors' resources.
+    """
+    said, at = quota.spec.reserve, loans.tree.by_name.get(quota.metadata.name)
+    if said is None or at is None or not (gpus := loans.reserved_gpus(at)):
+        return None
+    jobs = frozenset(loans.borrowers_for(at, within_seconds=said.leave_within_seconds))
+    return Window(
+        name="",
+        quota=quota.metadata.name,
+        at_seconds=_NOW,
+        gpus=gpus,
+        gpus_each=said.gpus_per_replica,
+        until="",
+        nodes=None
+        if view is None or not quota.spec.pools
+        else [node for pool in quota.spec.pools for node in _nodes_in(view, pool=pool)],
+        resources=("",) if view is None else _resources(view),
+        lending=Lending(
+            within_seconds=said.leave_within_seconds,
+            claims=frozenset(each.key for each in leaving if each.job in jobs),
+        ),
+    )
+
+
+def _ready(window: Window, *, kept: Iterable[Reservation], ledger: Ledger, leaving: Sequence[Leaving]) -> QuotaReserve:
+    """What is ready of a reserve: on free GPUs, and on those of jobs that leave in time."""
+    found = [each for each in kept if each.lending is not None]
+    ready = sum(len(each.claims) * window.gpus_each for each in found)
+    free = sum(
+        claim.picked + sum(device.share_milli > 0 for device in claim.devices)
+        for claim in kept_of(found, ledger=ledger, leaving=leaving)
+    )
+    return QuotaReserve(gpus=window.gpus, ready=ready, lent=max(0, ready - free))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +175,6 @@ def _windows(quota: GPUQuota, *, uses: Sequence[_Use], view: ClusterView, now: d
         before.append((said, counts))
         left = said.gpus - counts.total() // WHOLE_MILLI
         if left > 0:
-            vendors = view.vendors
             yield Window(
                 name=said.name,
                 quota=quota.metadata.name,
@@ -129,8 +183,12 @@ def _windows(quota: GPUQuota, *, uses: Sequence[_Use], view: ClusterView, now: d
                 gpus=left,
                 until=timestamp(end) if at_seconds <= 0 else f"{timestamp(end)} from {timestamp(start)} on",
                 nodes=nodes,
-                resources=("", vendors.by_name.get(vendors.default, vendors.default)),
+                resources=_resources(view),
             )
+
+
+def _resources(view: ClusterView) -> tuple[str, str]:
+    return "", view.vendors.by_name.get(view.vendors.default, view.vendors.default)
 
 
 def _overlap(one: AdvanceReservation, *, other: AdvanceReservation) -> bool:

@@ -46,6 +46,7 @@ class Counted:
     - `least`: smallest number of workers that it may start with; None for all of them
     - `model`: the one model that it requests, or that a pod holds; empty for several or any
     - `preemptible`: whether it may be ended for others
+    - `leave_seconds`: how long its pods take to end; None if it may not be preempted, or while no quota has a reserve
     - `owner`: for a pod, the batch Job of a GPUJob that it claims to belong to
     """
 
@@ -63,6 +64,7 @@ class Counted:
     least: int | None = None
     model: str = ""
     preemptible: bool = True
+    leave_seconds: float | None = None
     owner: Child | None = None
     _kind: Kind | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -70,8 +72,9 @@ class Counted:
     def kind(self) -> Kind:
         """What it takes, and of which quotas: each look compares thousands of jobs, of which most stay the same."""
         if self._kind is None:
-            takes = self.milli, self.memory_mib, self.model, self.workers, self.least, self.preemptible
-            object.__setattr__(self, "_kind", _KINDS.setdefault((self.subject, *takes), Kind()))
+            takes = self.milli, self.memory_mib, self.model, self.workers, self.least
+            ends = self.preemptible, self.leave_seconds
+            object.__setattr__(self, "_kind", _KINDS.setdefault((self.subject, *takes, *ends), Kind()))
         assert self._kind is not None, "it was just set"
         return self._kind
 

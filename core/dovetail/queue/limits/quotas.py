@@ -6,7 +6,7 @@ Everything is derived from objects of the API server; earlier usage is recorded 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob, KeptOnNode
-from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus
+from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaReserve
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.formats.timestamps import moment
@@ -37,6 +37,7 @@ from dovetail.queue.limits.pools import in_pools, pools_of
 from dovetail.queue.limits.quota_usage import Counted, spell_of, status_of
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.gate import Refused
+from dovetail.queue.quota_tree.guarantee_windows import in_force
 from dovetail.queue.quota_tree.loans import Loans
 from dovetail.queue.quota_tree.tree import Capacity, Tree, counts_memory, models_of
 
@@ -44,6 +45,10 @@ DAY_SECONDS: Final = 86_400.0
 DEFAULT_HALF_LIFE_SECONDS: Final = 7 * DAY_SECONDS
 # Cache size for what binds a subject: thousands of jobs belong to few users.
 _REMEMBERED: Final = 4096
+# How much earlier than necessary the GPUs of a window are given back: cycles, writes and kubelet take their time.
+_SLACK_SECONDS: Final = 15.0
+# The longest end of a job's pods that a window waits for.
+_LONGEST_END_SECONDS: Final = 3600.0
 
 
 class Quotas:
@@ -52,10 +57,17 @@ class Quotas:
     def __init__(self, *, half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS) -> None:
         self._half_life_seconds = half_life_seconds
         self._quotas: dict[str, GPUQuota] = {}
+        # The same with the guarantees that hold at the time of the last look, which are higher in windows.
+        self._in_force: dict[str, GPUQuota] = {}
+        self._times: tuple[datetime, ...] = ()
+        # The longest time that the pods of a running job take to end, at the last look.
+        self._longest_end_seconds = 0.0
         self._pods: dict[str, Counted] = {}
         self._departed: list[Counted] = []
         # What advance reservations keep free now, by quota; the queue sets it.
         self.kept: dict[str, list[KeptOnNode]] = {}
+        # What is ready of each reserve, by quota; the queue sets it.
+        self.reserves: dict[str, QuotaReserve] = {}
         self._levels: Mapping[fair_share.Account, float] = {}
         # Goes up whenever the answers of `pools_of` or `level_of` may change.
         self.version = 0
@@ -119,6 +131,7 @@ class Quotas:
     def _others_bind(self) -> None:
         """Clear what is cached about whom the quotas bind."""
         self.version += 1
+        self._in_force = self._with_windows(self._times)
         self._models = models_of(self._quotas.values())
         self._counts_memory = counts_memory(self._quotas.values())
         self._shares = fair_share.shares_of(self._quotas.values())
@@ -133,8 +146,18 @@ class Quotas:
         self._terms_of.cache_clear()
         self._known_terms.clear()
 
-    def observe(self, ledger: Ledger) -> None:
-        """Note which GPUs the cluster has. Call it before jobs are counted: memory counts by their sizes."""
+    def observe(self, ledger: Ledger, *, now: datetime, grace_seconds: float = 0.0) -> None:
+        """Note which GPUs the cluster has, and which guarantees hold.
+
+        Call it before jobs are counted: memory counts by the sizes of the GPUs. The windows of a quota with a reserve
+        count before they begin: jobs that end for it have `grace_seconds`, and their pods as long as they need.
+        """
+        if any(quota.spec.guarantee_windows for quota in self._quotas.values()):
+            lead = grace_seconds + min(self._longest_end_seconds, _LONGEST_END_SECONDS) + _SLACK_SECONDS
+            self._times = now, now + timedelta(seconds=lead)
+            before, self._in_force = self._in_force, self._with_windows(self._times)
+            # Statuses change with every job.
+            self.version += any(quota.spec != before[name].spec for name, quota in self._in_force.items())
         if not self._counts_memory:
             return
         self._ledger, cards = ledger, ledger.models()
@@ -187,13 +210,28 @@ class Quotas:
     @property
     def keep_for_a_time(self) -> bool:
         """Whether time alone changes what a quota keeps."""
-        return any(quota.spec.advance_reservations for quota in self._quotas.values())
+        return any(
+            quota.spec.advance_reservations or quota.spec.guarantee_windows or quota.spec.reserve
+            for quota in self._quotas.values()
+        )
+
+    @property
+    def reserve(self) -> bool:
+        """Whether a quota has a reserve, which jobs may use whose pods end in time."""
+        return any(quota.spec.reserve for quota in self._quotas.values())
+
+    def _with_windows(self, times: tuple[datetime, ...]) -> dict[str, GPUQuota]:
+        """The quotas with their guarantees at the first of these times; those with a reserve, at all of them."""
+        return {
+            name: in_force(quota, at=times if quota.spec.reserve is not None else times[:1])
+            for name, quota in self._quotas.items()
+        }
 
     def _find_binding(self, subject: Subject) -> list[GPUQuota]:
         return subjects.binding(self._quotas.values(), subject=subject)
 
     def _find_quota(self, subject: Subject) -> str | None:
-        return guarantees.quota_of(self.all, subject=subject)
+        return guarantees.quota_of(list(self._in_force.values()), subject=subject)
 
     def names_of(self, subject: Subject) -> frozenset[str]:
         """The names of the quotas that apply to a subject."""
@@ -220,7 +258,7 @@ class Quotas:
 
     def tree(self, *, capacity: Capacity | None = None) -> Tree:
         """The tree of the quotas, with guarantees as far as the cluster has the GPUs."""
-        return self._guarantees.tree(self._quotas.values(), version=self.version, capacity=capacity)
+        return self._guarantees.tree(self._in_force.values(), version=self.version, capacity=capacity)
 
     def pools_of(self, job: GPUJob) -> tuple[str, ...] | Refused:
         """The pools that the job may use, empty for any node.
@@ -287,6 +325,7 @@ class Quotas:
         tree = self.tree(capacity=capacity)
         if not tree and all(each.preemptible for each in counted):
             return None
+        self._longest_end_seconds = max((each.leave_seconds or 0.0 for each in counted if not each.queued), default=0.0)
         recent = guarantees.recent_shares(self._recent, tree=tree, half_life_seconds=self._half_life_seconds)
         pods = self._alone(children)
         return guarantees.loans_of(tree, counted=counted, pods=pods, quota_of=self._quota_of, recent=recent)
@@ -368,6 +407,7 @@ class Quotas:
             name: msgspec.structs.replace(
                 status_of(quota, everyone=whose.get(name, ()), used=used, now=now, has_shares=name in self._shares),
                 kept=self.kept.get(name, []),
+                reserve=self.reserves.get(name),
             )
             for name, quota in self._quotas.items()
         }

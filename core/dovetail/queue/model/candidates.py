@@ -57,6 +57,7 @@ class Candidate:
     - `cpu_in_seconds`: seconds from now after which it runs on the CPU if its GPUs are busy; infinity if it does so
       only where no node could ever serve it, None if it never does
     - `first`: whether it starts before all others: it has ended to restart elsewhere, and its room there is lost
+    - `leave_seconds`: how long its pods take to end; None if it may not be preempted, or while no quota has a reserve
     """
 
     key: str
@@ -79,6 +80,7 @@ class Candidate:
     likely_range: tuple[float, ...] | None = None
     cpu_in_seconds: float | None = None
     first: bool = False
+    leave_seconds: float | None = None
     _shape: Shape | None = field(default=None, init=False, repr=False, compare=False)
 
     @property

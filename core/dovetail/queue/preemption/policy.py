@@ -56,13 +56,14 @@ class Order:
     """The job `victim` is preempted for the job `by`.
 
     `reclaim` is the message of a job that is ended for a guarantee; empty for a preemption by priority. A victim that
-    `moves` restarts elsewhere.
+    `moves` restarts elsewhere. `grace_seconds` are between the notice and the end of the pods of any other.
     """
 
     victim: str
     by: Candidate
     reclaim: str = ""
     moves: bool = False
+    grace_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -152,7 +153,14 @@ class Evictor:
             proof = self._new(proofs)
         if proof is None:
             return None
-        self.orders.update({each.key: Order(victim=each.key, by=job) for each in proof.victims if not each.left})
+        grace_seconds = self.rules.grace_seconds
+        self.orders.update(
+            {
+                each.key: Order(victim=each.key, by=job, grace_seconds=grace_seconds)
+                for each in proof.victims
+                if not each.left
+            }
+        )
         if self.loans is not None:
             for each in proof.victims:
                 self.loans.end(each.key)

@@ -26,6 +26,9 @@ from dovetail.queue.quota_tree.resources import GPUS, MEMORY, amount_text, bare_
 # New searches for victims in one cycle, and as many for jobs at a limit. Further owners have their turn in later ones.
 _SEARCHES: Final = 16
 
+# Of the time within which a job leaves for a reserve, for the cycle and the writes, and for times of whole seconds.
+_WRITING_SECONDS: Final = 2.0
+
 # What jobs have in common whose searches fail alike: their shape, their owner, and what else keeps them waiting.
 _Key = tuple[object, int, Hashable]
 
@@ -159,11 +162,12 @@ class Reclaim:
         residual: Residual | None,
         limit: Hashable = None,
         allows: Callable[[Sequence[Running]], bool] | None = None,
+        message: str = "",
     ) -> Reservation | None:
         """The room that the job gets by the end of borrowers' jobs; None where none of them can give it.
 
         `allows` says whether the limits of quotas above it let the job start without some jobs; None where they do
-        anyway. `limit` says then what they refuse now.
+        anyway. `limit` says then what they refuse now. `message` is for those that end, instead of the usual one.
         """
         proofs = Proofs(
             job=job, ledger=ledger, sites=sites, residual=residual, allows=allows, pause=self._evictor.pause
@@ -173,11 +177,13 @@ class Reclaim:
         proof = self._still(proofs, kept=kept, owner=owner) or self._new(proofs, kept=kept, owner=owner, key=key)
         if proof is None:
             return None
-        message = self._message(job, owner=owner)
+        message = message or self._message(job, owner=owner)
         for each in proof.victims:
             self._loans.end(each.key)
             if not each.left:
-                self._evictor.orders[each.key] = Order(victim=each.key, by=job, reclaim=message)
+                self._evictor.orders[each.key] = Order(
+                    victim=each.key, by=job, reclaim=message, grace_seconds=self._grace_seconds(each, owner=owner)
+                )
         self._loans.start(job.key, workers=len(proof.room.claims) or None)
         return Reservation(job=job, at_seconds=self.takes_seconds, claims=proof.room.claims)
 
@@ -192,6 +198,28 @@ class Reclaim:
     def _message(self, job: Candidate, *, owner: int) -> str:
         quota, guaranteed = self._guarantee(owner)
         return RECLAIMED(quota=quota, guaranteed=guaranteed, gpus=float(job.gpus)).message
+
+    def _grace_seconds(self, victim: Running, *, owner: int) -> float:
+        """The notice of a job that ends for a quota. With a reserve, its pods end within the time of that."""
+        usual, charge = self._evictor.rules.reclaim_grace_seconds, self._charge_of(victim.key)
+        reserve = self._loans.tree.nodes[owner].reserve
+        if reserve is None or charge is None or charge.leave_seconds is None:
+            return usual
+        left = reserve.leave_within_seconds - charge.leave_seconds
+        return usual if left < 0 else min(usual, max(0.0, left - _WRITING_SECONDS))
+
+    def _in_time(self, potential_victims: Sequence[Running], *, owner: int) -> list[Running]:
+        """Those whose pods end within the time that the quota's reserve allows; all of them without a reserve."""
+        reserve = self._loans.tree.nodes[owner].reserve
+        if reserve is None:
+            return list(potential_victims)
+        found = []
+        for each in potential_victims:
+            charge = self._charge_of(each.key)
+            ends = None if charge is None else charge.leave_seconds
+            if ends is not None and ends <= reserve.leave_within_seconds:
+                found.append(each)
+        return found
 
     def _guarantee(self, owner: int) -> tuple[str, str]:
         """The quota, and what it is guaranteed and uses in words."""
@@ -272,7 +300,7 @@ class Reclaim:
         found = None
         if not known:
             if proofs.without(potential_victims) is not None:
-                found = self._choice(proofs, owner=owner, potential_victims=potential_victims).cheapest()
+                found = self._cheapest(proofs, owner=owner, potential_victims=potential_victims)
             if found is not None:
                 return found
             kept = proofs.kept_back(potential_victims)
@@ -282,6 +310,15 @@ class Reclaim:
                 negative.record(job.key, asked=question(), most=len(potential_victims))
         self._refused[key] = self._why_nothing(job, owner=owner, potential_victims=potential_victims)
         return None
+
+    def _cheapest(self, proofs: Proofs, *, owner: int, potential_victims: Sequence[Running]) -> Proof | None:
+        """The cheapest proof, with those that leave in time for a reserve where these suffice."""
+        quick = self._in_time(potential_victims, owner=owner)
+        if len(quick) < len(potential_victims) and proofs.without(quick) is not None:
+            found = self._choice(proofs, owner=owner, potential_victims=quick).cheapest()
+            if found is not None:
+                return found
+        return self._choice(proofs, owner=owner, potential_victims=potential_victims).cheapest()
 
     def _note_kept(self, key: _Key, *, by: Reservation | None) -> None:
         if by is not None:

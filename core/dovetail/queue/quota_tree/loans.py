@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.quota_tree.tree import Bounds, Tree, Vector
 
 # The depth of a job beyond every guarantee.
@@ -22,12 +23,14 @@ class Charge:
     - `need`: what all its workers take of each resource
     - `each`: what each worker of an elastic job takes; empty for other jobs
     - `preemptible`: whether it may be ended for others
+    - `leave_seconds`: how long its pods take to end; None if it may not be preempted, or while no quota has a reserve
     """
 
     quota: int | None
     need: Vector
     each: Vector = ()
     preemptible: bool = True
+    leave_seconds: float | None = None
 
     @property
     def milli(self) -> int:
@@ -88,6 +91,15 @@ class Loans:
     def count(self, charge: Charge) -> None:
         """Count a job without its key, for a forecast."""
         self._add(charge.quota, need=self._need(charge), sign=1, firm=False)
+
+    def expect(self, key: str, *, charge: Charge) -> None:
+        """Know what a reserve would take, under the key of its claims, as if it were a job that waits."""
+        self._charges = {**self._charges, key: charge}
+
+    def forget(self, key: str) -> None:
+        """Uncount a reserve, and forget what it would take."""
+        self.end(key)
+        self._charges = {each: charge for each, charge in self._charges.items() if each != key}
 
     def copy(self) -> "Loans":
         """An independent copy."""
@@ -228,18 +240,47 @@ class Loans:
             found = max(found, beyond)
         return max(found, used[0] - covered) if of_models_alone else found
 
+    def reserved_gpus(self, at: int) -> int:
+        """The whole GPUs of a quota's reserve that are to be ready now: what its guarantee leaves, in replicas."""
+        node = self.tree.nodes[at]
+        if node.reserve is None:
+            return 0
+        left = max(0, (node.bounds[0] or 0) - self._used[at][0]) // WHOLE_MILLI
+        return min(node.reserve.gpus, left) // node.reserve.gpus_per_replica * node.reserve.gpus_per_replica
+
+    def borrowers_for(self, at: int, *, within_seconds: float) -> list[str]:
+        """The running jobs whose pods end in this time and that may end together for jobs of a quota.
+
+        Without all of them, each of their quotas keeps its guarantee.
+        """
+        trial, found = self.copy(), []
+        for key in self._taken:
+            leave_seconds = self._charges[key].leave_seconds
+            if leave_seconds is not None and leave_seconds <= within_seconds and trial.may_end_for(key, quota=at):
+                trial.end(key)
+                found.append(key)
+        return found
+
+    def may_end_for(self, victim: str, *, quota: int) -> bool:
+        """Whether the end of a running job may serve what is within the own guarantee of a quota."""
+        return self._gives_back(victim, to=quota, owner=quota)
+
     def gives_back(self, victim: str, *, to: str, owner: int) -> bool:
         """Whether the end of a running job may serve a job `to` that is within the guarantee of `owner`.
 
         It may where the two have no quota in common below or at the owner, and every quota of the victim that the job
         does not share stays at or above its guarantee.
         """
-        taken, asks = self._taken.get(victim), self._charges.get(to)
-        if taken is None or taken[2] or asks is None or asks.quota is None:
+        asks = self._charges.get(to)
+        return asks is not None and asks.quota is not None and self._gives_back(victim, to=asks.quota, owner=owner)
+
+    def _gives_back(self, victim: str, *, to: int, owner: int) -> bool:
+        taken = self._taken.get(victim)
+        if taken is None or taken[2]:
             return False
-        nodes = self.tree.nodes
-        common = self.tree.common(asks.quota, other=taken[0])
-        if common is not None and common in nodes[asks.quota].path[: nodes[asks.quota].path.index(owner) + 1]:
+        path = self.tree.nodes[to].path
+        common = self.tree.common(to, other=taken[0])
+        if common is not None and common in path[: path.index(owner) + 1]:
             return False
         return all(self._can_spare(at, need=taken[1]) for at in self._below(taken[0], common=common))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from dovetail.api.gpuquota import GPUAmounts, GPUQuota
+from dovetail.api.gpuquota import GPUAmounts, GPUQuota, Reserve
 from dovetail.api.reasons.clause import Sentence
 from dovetail.api.reasons.quotas import OF_QUOTA
 from dovetail.gpu.request import WHOLE_MILLI
@@ -52,6 +52,7 @@ class Node:
     - `guaranteed`: what is guaranteed now; the first amount is that of all GPUs, None where it guarantees memory alone
     - `bounds`: the same as far as it decides on jobs: where models alone are named, without the GPUs that they imply
     - `weight`: its share among its siblings
+    - `reserve`: what of its guarantee is to be ready; None without one
     """
 
     name: str
@@ -62,6 +63,7 @@ class Node:
     guaranteed: Bounds
     bounds: Bounds
     weight: int
+    reserve: Reserve | None = None
 
     @property
     def guaranteed_milli(self) -> int:
@@ -123,7 +125,12 @@ def is_in_tree(quotas: Iterable[GPUQuota]) -> frozenset[str]:
         quota.metadata.name
         for quota in known
         if quota.spec.per == "Together"
-        and (quota.spec.guaranteed is not None or quota.spec.parent is not None or quota.metadata.name in parents)
+        and (
+            quota.spec.guaranteed is not None
+            or quota.spec.guarantee_windows
+            or quota.spec.parent is not None
+            or quota.metadata.name in parents
+        )
     )
 
 

@@ -11,6 +11,7 @@ from dovetail.api.gpuquota import GPUAmounts, GPUQuota
 from dovetail.api.reasons import quotas as sentences
 from dovetail.api.reasons.clause import Clause, Sentence
 from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.queue.quota_tree.guarantee_windows import without_zone
 from dovetail.queue.quota_tree.parents import circle_of
 from dovetail.queue.quota_tree.resources import (
     GPUS,
@@ -113,6 +114,9 @@ class _Builder:
         self._now: dict[str, Bounds] = {}
 
     def tree(self) -> Tree:
+        for name, quota in self._quotas.items():
+            for each in without_zone(quota.spec):
+                self._find(name, why=sentences.NO_TIME_ZONE(window=each.name, zone=each.time_zone))
         for name in self._children.get(None, ()):
             self._sum_up(name)
         self._share_out(None, rooms=self._usable())
@@ -137,6 +141,7 @@ class _Builder:
             guaranteed=self._of(name, only=self._demands[name].shows),
             bounds=self._of(name, only=self._demands[name].names),
             weight=self._quotas[name].spec.shares or 1,
+            reserve=self._quotas[name].spec.reserve,
         )
 
     def _of(self, name: str, *, only: frozenset[int]) -> Bounds:

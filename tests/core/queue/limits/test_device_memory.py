@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -104,12 +105,12 @@ def test_a_cluster_counts_memory_once_a_quota_names_it(ledger: Ledger) -> None:
 def test_new_gpus_change_what_requests_count_with(ledger: Ledger) -> None:
     quotas = Quotas()
     quotas.update(make_quota("vision", limit={"memory": "100Gi"}))
-    quotas.observe(ledger)
+    quotas.observe(ledger, now=datetime(2026, 1, 8, tzinfo=UTC))
     before = quotas.version
     assert quotas.memory_of(make_ask("1"), workers=1) == 80 * GIB
     add_node(ledger, "h", gpus=0)
     ledger.set_devices("h", devices=[make_device("h", 0, model="H200", memory_mib=141 * GIB)])
-    quotas.observe(ledger)
+    quotas.observe(ledger, now=datetime(2026, 1, 8, tzinfo=UTC))
     assert quotas.version > before
     assert quotas.memory_of(make_ask("1"), workers=1) == 141 * GIB
 

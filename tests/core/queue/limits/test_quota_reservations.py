@@ -69,7 +69,13 @@ class Scene:
 
     def windows(self) -> Windows:
         return windows_of(
-            self.quotas, counted=self.counted, view=self.view, ledger=self.view.ledger, leaving=self.leaving, now=NOW
+            self.quotas,
+            counted=self.counted,
+            view=self.view,
+            ledger=self.view.ledger,
+            leaving=self.leaving,
+            now=NOW,
+            gate=self.quotas.gate(self.counted, capacity=self.quotas.capacity(self.view.ledger)),
         )
 
     def wanted(self) -> dict[str, int]:

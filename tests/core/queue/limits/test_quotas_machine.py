@@ -28,6 +28,8 @@ from tests.core.queue.quota_tree.builders import make_quota
 from tests.core.queue.twin import _asked as asked_of_loans
 
 NOW: Final = datetime(2026, 1, 8, 12, tzinfo=UTC)
+NOON: Final = {"name": "noon", "start": "12:00", "end": "13:00", "gpus": 2}
+AFTERNOON: Final = {"name": "afternoon", "days": ["Thursday"], "start": "13:00", "end": "18:00", "gpus": 3}
 SPECS: Final[tuple[dict[str, Any], ...]] = (
     {"limit": {"gpus": 4}},
     {"namespaces": ["vision"], "limit": {"gpus": 2, "runningJobs": 1}},
@@ -45,6 +47,8 @@ SPECS: Final[tuple[dict[str, Any], ...]] = (
     {"namespaces": ["speech"], "guaranteed": 1, "parent": "root"},
     {"guaranteed": 4, "parents_only": True},
     {"namespaces": ["vision"], "memory": "40Gi", "parent": "root"},
+    {"namespaces": ["vision"], "guaranteed": 1, "guaranteeWindows": [NOON], "reserve": {"gpus": 1}},
+    {"namespaces": ["speech"], "guaranteeWindows": [NOON, AFTERNOON], "parent": "root"},
 )
 SUBJECTS: Final = tuple(
     Subject(namespace=namespace, user=user, project=project)
@@ -113,7 +117,7 @@ class QuotasMachine(RuleBasedStateMachine):
         found = Quotas()
         for quota in self.objects.values():
             found.update(quota)
-        found.observe(self.ledger)
+        found.observe(self.ledger, now=self.now)
         for pod in self.pods.values():
             found.pod_changed(pod, ledger=self.ledger)
         for each in self.departed:
@@ -141,7 +145,7 @@ class QuotasMachine(RuleBasedStateMachine):
             quota = msgspec.structs.replace(quota, status=self.objects[name].status)
         self.objects[name] = quota
         self.live.update(quota)
-        self.live.observe(self.ledger)
+        self.live.observe(self.ledger, now=self.now)
 
     @rule(name=st.sampled_from(["one", "two", "root"]))
     def delete_quota(self, name: str) -> None:
@@ -211,13 +215,14 @@ class QuotasMachine(RuleBasedStateMachine):
         self.ledger.set_devices("n", devices=[make_device("n", at, model=model) for at in range(4)])
         if more and "m" not in self.ledger.nodes():
             add_node(self.ledger, "m", gpus=2, model="T4")
-        self.live.observe(self.ledger)
+        self.live.observe(self.ledger, now=self.now)
         self.live.devices_changed("n", ledger=self.ledger)
 
     @rule(hours=st.sampled_from([0, 1, 24]), written=st.booleans())
     def compute(self, hours: int, written: bool) -> None:
         """Statuses are computed, and come back from the API server or not."""
         self.now += timedelta(hours=hours)
+        self.live.observe(self.ledger, now=self.now)
         self.forget_recorded()
         fresh, capacity = self.fresh(), self.live.capacity(self.ledger)
         ours, theirs = (

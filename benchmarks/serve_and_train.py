@@ -1,0 +1,360 @@
+"""Seven days of a service and training: windows and a reserve, against a static split of the same cluster.
+
+The load follows the published statistics of Azure's LLM services in a week of May 2024 (Stojkovic et al., DynamoLLM,
+HPCA 2025, on the dynamics of the load): conversation peaks at 1.7 times its mean and 3.3 times its valley, coding at
+2.8 and 34.6 times, both by day, coding on weekdays. The form of a day between them, a wave, and bursts of each minute
+(a gamma factor) are assumptions. The tables themselves are not used. The service scales its replicas of one GPU to
+its load every minute, as an autoscaler does. Training has more work than the cluster can do, saves it every half an
+hour, and loses what it has not saved. Its pods take up to 30 s to end.
+
+    python benchmarks/serve_and_train.py [--nodes 4] [--days 7] [--plot FILE] [--json FILE]
+"""
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import msgspec
+import queue_plane
+from matplotlib.figure import Figure
+from queue_workload import DAY, DEVICES, cluster
+
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.gpu.request import parse
+from dovetail.queue.backfill.advance_reservation import Windows, is_reserve, placed
+from dovetail.queue.cycle import SchedulingCycle
+from dovetail.queue.limits.guarantees import capacity_of
+from dovetail.queue.limits.quota_reservations import reserve_of
+from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.limits.quotas import Quotas
+from dovetail.queue.limits.subjects import Subject
+from dovetail.queue.model.candidates import Candidate, Leaving
+from dovetail.queue.preemption.policy import Evictor, Rules
+from dovetail.queue.preemption.victims import Running
+from dovetail.queue.verdicts import Admitted
+
+# A Monday.
+BEGIN: Final = datetime(2026, 6, 1, tzinfo=UTC)
+MINUTE: Final = 60.0
+SAVES_SECONDS: Final = 1800.0
+# The longest that pods of training take to end, and the time within which they have to leave the reserve.
+ENDS_SECONDS: Final = 30.0
+WITHIN_SECONDS: Final = 45
+RULES: Final = Rules(reclaim_grace_seconds=30.0)
+# Peak by mean and by valley of each load.
+SHAPES: Final = {"conversation": (1.7, 3.3), "coding": (2.8, 34.6)}
+# The coefficient of variation of the load of a minute.
+VARIATION: Final = 0.08
+TRAINING_SIZES: Final = ((1, 2, 4, 8), (40, 30, 20, 10))
+
+
+def load(shape: str, *, at_seconds: float) -> float:
+    """The load at a time as a part of the peak: a day's wave, for coding lower at the weekend."""
+    by_mean, by_valley = SHAPES[shape]
+    hour, weekday = at_seconds / 3600 % 24, int(at_seconds // DAY) % 7
+    wave = (1 + math.cos((hour - 14) / 24 * 2 * math.pi)) / 2
+    if shape == "coding" and weekday >= 5:
+        wave *= 0.2
+    low = 1 / by_valley
+    return low + (1 - low) * wave ** _exponent(shape, mean=1 / by_mean)
+
+
+_EXPONENTS: dict[str, float] = {}
+
+
+def _exponent(shape: str, *, mean: float) -> float:
+    """How narrow the peaks are, so that the mean of a week is right; found by bisection."""
+    if shape not in _EXPONENTS:
+        low, high = 0.2, 12.0
+        for _ in range(30):
+            _EXPONENTS[shape] = middle = (low + high) / 2
+            hours = [load(shape, at_seconds=3600.0 * hour) for hour in range(168)]
+            low, high = (middle, high) if sum(hours) / len(hours) > mean else (low, middle)
+    return _EXPONENTS[shape]
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """A job that runs. `ends` is when its pods have ended, if it was notified."""
+
+    job: Candidate
+    since: float
+    claims: tuple[Claim, ...]
+    by: str = ""
+    notified: float = 0.0
+    ends: float = math.inf
+
+
+@dataclass(slots=True, kw_only=True)
+class Week:
+    """The queue over time, with one service and endless training."""
+
+    ledger: Ledger
+    quotas: Quotas
+    rng: Random
+    gpus: int
+    now: float = 0.0
+    waiting: dict[str, Candidate] = field(default_factory=dict)
+    running: dict[str, Run] = field(default_factory=dict)
+    asked_at: dict[str, float] = field(default_factory=dict)
+    submitted: int = 0
+    # What the report is made of.
+    waits: list[float] = field(default_factory=list)
+    late: int = 0
+    missed_seconds: float = 0.0
+    idle_seconds: float = 0.0
+    trained_seconds: float = 0.0
+    lost: list[float] = field(default_factory=list)
+    give_backs: dict[str, int] = field(default_factory=lambda: {"reserve": 0, "replica": 0})
+    series: list[tuple[float, int, int, float, int]] = field(default_factory=list)
+
+    def play(self, *, days: float, wanted: "Demand") -> None:
+        """Minute by minute, with the ends of jobs between them."""
+        for minute in range(int(days * DAY / MINUTE)):
+            then = minute * MINUTE
+            while (end := min((run.ends for run in self.running.values()), default=math.inf)) < then:
+                self.advance(end)
+                self.look()
+            self.advance(then)
+            self.scale(wanted.replicas(at_seconds=then))
+            self.look()
+            if minute % 10 == 0:
+                self.note()
+
+    def advance(self, then: float) -> None:
+        """Add up what was used until then, and end what ends."""
+        seconds = then - self.now
+        serving = sum(run.job.gpus for run in self.running.values() if serves(run.job))
+        training = sum(run.job.gpus for run in self.running.values() if not serves(run.job) and not run.by)
+        floor = self.floor()
+        waits = sum(1 for key in self.waiting if serves_key(key) and self.now - self.asked_at[key] >= WITHIN_SECONDS)
+        self.missed_seconds += min(waits, max(0.0, floor - serving)) * seconds
+        self.idle_seconds += (self.gpus - serving) * seconds
+        self.trained_seconds += training * seconds
+        self.now = then
+        for key in [key for key, run in self.running.items() if run.ends <= then]:
+            self.release(key)
+
+    def floor(self) -> float:
+        return self.quotas.tree().nodes[0].guaranteed_milli / 1000
+
+    def release(self, key: str) -> None:
+        run = self.running.pop(key)
+        for claim in run.claims:
+            self.ledger.release(claim.key)
+        if run.by:
+            # It saves its work when it is notified, if it has the time; here it loses what it has not saved.
+            self.lost.append(min(run.notified - run.since, SAVES_SECONDS))
+            self.give_backs["reserve" if is_reserve(run.by) else "replica"] += 1
+            self.waiting[key] = run.job
+
+    def scale(self, replicas: int) -> None:
+        """As many replicas as are wanted: the youngest go first, those that wait before those that run."""
+        there = [key for key in (*self.running, *self.waiting) if serves_key(key)]
+        for key in sorted(there, key=lambda key: (key in self.waiting, self.asked_at[key]))[replicas:]:
+            if key in self.waiting:
+                del self.waiting[key]
+            else:
+                self.release(key)
+        for _ in range(replicas - len(there)):
+            self.submit("serve", gpus=1)
+        training = sum(not serves_key(key) for key in self.waiting)
+        for _ in range(8 - training):
+            sizes, weights = TRAINING_SIZES
+            self.submit("train", gpus=self.rng.choices(sizes, weights)[0])
+
+    def submit(self, team: str, *, gpus: int) -> None:
+        self.submitted += 1
+        key = f"{team}-{self.submitted:06d}"
+        self.asked_at[key] = self.now
+        self.waiting[key] = Candidate(
+            key=key,
+            ask=Ask(gpu=parse(gpus)),
+            created=f"{self.now:012.1f}",
+            number=self.submitted,
+            name=f"{team}/{key}",
+            run_seconds=DAY,
+            leave_seconds=ENDS_SECONDS,
+        )
+
+    def look(self) -> None:
+        """One cycle of the queue. Who is notified has its notice, and then its pods end."""
+        time = BEGIN + timedelta(seconds=self.now)
+        self.quotas.observe(self.ledger, now=time, grace_seconds=RULES.reclaim_grace_seconds)
+        gate = self.quotas.gate(list(self.counted()), capacity=capacity_of(self.ledger))
+        evictor = Evictor(running=[self.victim(run) for run in self.running.values()], rules=RULES)
+        leaving = [
+            Leaving(key=claim.key, job=run.job.key, at_seconds=DAY, assumed=True)
+            for run in self.running.values()
+            for claim in run.claims
+        ]
+        windows = Windows()
+        if gate is not None and gate.loans is not None:
+            made = [reserve_of(quota, loans=gate.loans, leaving=leaving) for quota in self.quotas.all]
+            wanted = [window for window in made if window is not None]
+            own = {key: frozenset({"serve"}) for key in self.waiting if serves_key(key)}
+            found = placed(wanted, ledger=self.ledger, leaving=leaving)
+            windows = Windows(reservations=found, quotas_of=own, wanted=wanted)
+        look = SchedulingCycle(
+            self.ledger.copy(), sites={}, gate=gate, evictor=evictor, leaving=leaving, windows=windows
+        )
+        for job in look.in_order(self.waiting.values()):
+            verdict = look.at(job)
+            if isinstance(verdict, Admitted):
+                self.start(job, claims=verdict.claims)
+        look.end()
+        for key, order in evictor.orders.items():
+            run = self.running[key]
+            if not run.by:
+                run.by, run.notified = order.by.key, self.now
+                run.ends = self.now + order.grace_seconds + self.rng.uniform(0, ENDS_SECONDS)
+        for key, run in self.running.items():
+            if run.by and key not in evictor.orders and run.ends > self.now:
+                run.by, run.ends = "", math.inf
+
+    def start(self, job: Candidate, *, claims: tuple[Claim, ...]) -> None:
+        del self.waiting[job.key]
+        self.ledger.commit_all(claims)
+        self.running[job.key] = Run(job=job, since=self.now, claims=claims)
+        if serves(job):
+            waited = self.now - self.asked_at[job.key]
+            self.waits.append(waited)
+            self.late += waited > WITHIN_SECONDS
+
+    def counted(self) -> Iterator[Counted]:
+        for job, queued in (
+            *((job, True) for job in self.waiting.values()),
+            *((run.job, False) for run in self.running.values()),
+        ):
+            yield Counted(
+                uid=job.key,
+                subject=Subject(namespace=job.name.partition("/")[0], user="u"),
+                milli=round(job.gpus * 1000),
+                queued=queued,
+                leave_seconds=ENDS_SECONDS,
+            )
+
+    def victim(self, run: Run) -> Running:
+        return Running(
+            key=run.job.key,
+            priority=0,
+            run_seconds=self.now - run.since,
+            claims=tuple(claim.key for claim in run.claims),
+            yields_to=run.by,
+            checkpoint_seconds=SAVES_SECONDS,
+        )
+
+    def note(self) -> None:
+        serving = sum(1 for run in self.running.values() if serves(run.job))
+        training = sum(round(run.job.gpus) for run in self.running.values() if not serves(run.job))
+        wanted = serving + sum(serves_key(key) for key in self.waiting)
+        self.series.append((self.now, wanted, serving, self.floor(), training))
+
+
+def serves(job: Candidate) -> bool:
+    return serves_key(job.key)
+
+
+def serves_key(key: str) -> bool:
+    return key.startswith("serve-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """The replicas that the load of a service needs, `peak` of them at its peak."""
+
+    shape: str
+    peak: int
+    seed: int
+
+    def replicas(self, *, at_seconds: float) -> int:
+        """With its burst of that minute; scaled up at once, and down by the highest of the last ten minutes."""
+        return max(self._needed(max(0.0, at_seconds - back * MINUTE)) for back in range(10))
+
+    def _needed(self, at_seconds: float) -> int:
+        burst = Random(f"{self.seed}/{at_seconds}").gammavariate(1 / VARIATION**2, VARIATION**2)
+        return max(1, min(self.peak, math.ceil(self.peak * load(self.shape, at_seconds=at_seconds) * burst)))
+
+
+def quota_of(shape: str, *, peak: int) -> GPUQuota:
+    """The floor by the calendar follows the load: what the service needs at night, and its peak by day."""
+    low = math.ceil(peak * load(shape, at_seconds=2 * 3600.0))
+    days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"] if shape == "coding" else []
+    spec: dict[str, Any] = {
+        "namespaces": ["serve"],
+        "guaranteed": {"gpus": max(low, peak // 2)},
+        "guaranteeWindows": [{"name": "day", "days": days, "start": "07:00", "end": "22:00", "gpus": peak}],
+        "limit": {"gpus": peak},
+        "reserve": {"gpus": 4, "leaveWithinSeconds": WITHIN_SECONDS},
+    }
+    return msgspec.convert({"metadata": {"name": "serve"}, "spec": spec}, GPUQuota)
+
+
+def run(shape: str, *, args: argparse.Namespace) -> tuple[dict[str, Any], Week]:
+    """One week of a shape."""
+    gpus = args.nodes * DEVICES
+    peak = round(gpus * 0.75)
+    quotas = Quotas()
+    quotas.update(quota_of(shape, peak=peak))
+    week = Week(ledger=cluster(args.nodes), quotas=quotas, rng=Random(7), gpus=gpus)
+    demand = Demand(shape=shape, peak=peak, seed=11)
+    week.play(days=args.days, wanted=demand)
+    waits = sorted(week.waits)
+    trained, split = week.trained_seconds / 3600, (gpus - peak) * week.now / 3600
+    return {
+        "gpus": gpus,
+        "peak_replicas": peak,
+        "replicas_started": len(waits),
+        "wait_seconds": {"p50": waits[len(waits) // 2], "p95": waits[int(len(waits) * 0.95)], "most": waits[-1]},
+        "later_than_promised": week.late,
+        "floor_missed_gpu_seconds": round(week.missed_seconds),
+        "training_of_idle_time": round(week.trained_seconds / week.idle_seconds, 4),
+        "training_gpu_hours": round(trained),
+        "training_gpu_hours_static_split": round(split),
+        "give_backs": week.give_backs,
+        "lost_seconds_most": round(max(week.lost, default=0.0)),
+        "lost_part_of_training": round(sum(week.lost) / max(1.0, week.trained_seconds), 4),
+    }, week
+
+
+def draw(weeks: dict[str, Week], *, path: Path) -> None:
+    """Replicas wanted and running, the floor, and what training uses, over the week."""
+    figure = Figure(figsize=(10, 2.8 * len(weeks)), layout="constrained")
+    for axes, (shape, week) in zip(figure.subplots(len(weeks), squeeze=False)[:, 0], weeks.items(), strict=True):
+        days = [at / DAY for at, *_ in week.series]
+        serving, training = ([each[at] for each in week.series] for at in (2, 4))
+        axes.stackplot(days, serving, training, labels=["service", "training"], colors=["#4477aa", "#ccbb44"])
+        axes.step(days, [each[3] for each in week.series], where="post", color="black", lw=1, label="floor")
+        axes.axhline(week.gpus * 0.75, color="black", lw=1, ls="--", label="ceiling")
+        axes.set(title=shape, ylabel="GPUs", xlim=(0, days[-1]), ylim=(0, week.gpus))
+    axes.set_xlabel("day, from Monday on")
+    axes.legend(loc="lower right", ncols=4)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--nodes", type=int, default=4, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--days", type=float, default=7, help="length (default: %(default)s)")
+    options.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), help="loads (default: all)")
+    options.add_argument("--plot", type=Path, help="the week as a picture, as .png or .svg")
+    options.add_argument("--json", type=Path, default=Path("out/serve_and_train.json"), help="where it is written too")
+    args = options.parse_args()
+    found, weeks = {}, {}
+    for shape in args.shapes:
+        found[shape], weeks[shape] = run(shape, args=args)
+    queue_plane.report(found, path=args.json)
+    if args.plot:
+        draw(weeks, path=args.plot)
+
+
+if __name__ == "__main__":
+    main()
