@@ -76,9 +76,9 @@ class Reserve(Described, frozen=True, kw_only=True, omit_defaults=False):
     leave_within_seconds: Annotated[
         int,
         Meta(
-            description="Other jobs may use these GPUs if they may be preempted and their pods end within this time: "
-            "their terminationGracePeriodSeconds must not be longer. What is left of it is the notice. 0: no other "
-            "job may use them.",
+            description="Other jobs may use these GPUs if they may be preempted and their pods end within so many "
+            "seconds: their terminationGracePeriodSeconds must not be longer. What is left of it is the notice. 0: no "
+            "other job may use them.",
             ge=0,
             le=3600,
         ),
