@@ -75,7 +75,7 @@ async def measure(made: Cluster, args: argparse.Namespace) -> dict[str, Any]:
                     taken["reasons"] = await reasons(made, client, asked, rate=args.rate, idle=idle)
                 taken_now[name] = taken
                 await clear(client)
-            bodies = [_bare(f"bare-{turn}-{at:04d}", args=args) for at in range(jobs)]
+            bodies = [bare(f"bare-{turn}-{at:04d}", args=args) for at in range(jobs)]
             taken_now[BARE] = await started(made, client, bodies, args=args, idle=idle)
             await clear(client)
             if any(each["restarted"] or each.get("reasons", each)["restarted"] for each in taken_now.values()):
@@ -207,7 +207,7 @@ def _job(name: str, *, args: argparse.Namespace) -> dict[str, Any]:
     return queue_plane.job(name, workers=args.workers)
 
 
-def _bare(name: str, *, args: argparse.Namespace) -> dict[str, Any]:
+def bare(name: str, *, args: argparse.Namespace) -> dict[str, Any]:
     """A batch Job of the same pods, without a GPUJob."""
     template: dict[str, Any] = queue_plane.job(name)["spec"]["template"]
     metadata = {"annotations": {**template["metadata"]["annotations"], names.REQUEST: "1"}}
