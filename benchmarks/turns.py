@@ -24,7 +24,7 @@ from dovetail_sandbox import credential, progress, state
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.programs import locate
 
-ROOTS = ("core", "operator", "scheduler_extender", "admission_webhook")
+ROOTS = ("core", "operator", "scheduler_extender", "admission_webhook", "sandbox")
 OURS = ("operator", "extender", "agent", "webhook", "gateway")
 SWAPPED = ("operator", "extender", "webhook")
 HERE = Path(__file__).resolve().parent.parent
