@@ -62,7 +62,7 @@ NOT_EMPTY: Final = {
     "Misses._held": "learned from estimates, and stored in a ConfigMap",
     "Arrivals._latest": "learned from submissions, and kept when jobs are deleted",
     "Requests._of_specs": "of the last specs, whoever had them",
-    "Candidacies._site_of_spec": "of the last specs, whoever had them",
+    "Candidacies._like": "of the last specs, whoever had them",
     "Store._followers": "who follows, not what",
     "KindWatches._watches": "who follows, not what",
     "Controller._refusals": "who follows, not what",

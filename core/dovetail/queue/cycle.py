@@ -6,13 +6,12 @@ jobs backfill: they start where they do not delay it, outside the reserved devic
 
 import heapq
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 import msgspec
 
-from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
@@ -21,7 +20,7 @@ from dovetail.jobs.cpu_fallback import BUSY, NEVER_SERVED, on_cpu
 from dovetail.logs import get_logger
 from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
 from dovetail.queue.backfill.reservation import Reservation, kept_now
-from dovetail.queue.backfill.residual import ResidualCapacity, Tries
+from dovetail.queue.backfill.residual import ResidualCapacity, Shortages, Tries
 from dovetail.queue.growing.growth import Growth
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.model.gate import Gate, Open
@@ -30,7 +29,8 @@ from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.reclaim import Reclaim
 from dovetail.queue.preemption.victims import Residual
 from dovetail.queue.quota_tree.turns import in_turn
-from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, kept_back, waits_because, with_clause
+from dovetail.queue.repeats import NONE_BEFORE, Previous, Repeats, new_verdicts
+from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, in_short, kept_back, waits_because, with_clause
 
 # Ends closer together than this count as one when the cycle simulates the future: so many seconds, or this share of the
 # time until then.
@@ -54,23 +54,28 @@ def admit(
     evictor: Evictor | None = None,
     windows: Windows | None = None,
     growth: Growth | None = None,
+    shortages: Shortages | None = None,
+    previous: Previous = NONE_BEFORE,
 ) -> Iterator[Verdict]:
-    """Yield one verdict for each waiting job, in order.
+    """Yield one verdict for each waiting job, in order, without those that `previous` has and that stay.
 
     Uses up `ledger` and `gate`: pass copies.
 
     `leaving` says when claims of the ledger are expected to end; all others stay. `growth` requests new nodes for jobs
-    that do not fit. An iterator, so that the caller can spread a long cycle over several turns.
+    that do not fit. `shortages` are those of earlier cycles on the same ground. An iterator, so that the caller
+    can spread a long cycle over several turns.
     """
     look = SchedulingCycle(
-        ledger, sites=sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows, growth=growth
+        ledger,
+        sites=sites,
+        leaving=leaving,
+        gate=gate,
+        evictor=evictor,
+        windows=windows,
+        growth=growth,
+        shortages=shortages,
     )
-    return _until_the_end(look, jobs=look.in_order(waiting))
-
-
-def _until_the_end(look: "SchedulingCycle", *, jobs: Iterable[Candidate]) -> Iterator[Verdict]:
-    for job in jobs:
-        yield look.at(job)
+    yield from new_verdicts(look.in_order(waiting), judge=look.at, repeats=look.repeats, previous=previous)
     look.end()
 
 
@@ -92,6 +97,7 @@ class SchedulingCycle:
         evictor: Evictor | None = None,
         windows: Windows | None = None,
         growth: Growth | None = None,
+        shortages: Shortages | None = None,
     ) -> None:
         self._ledger = ledger
         self._growth = growth
@@ -113,13 +119,20 @@ class SchedulingCycle:
         self.reservation: Reservation | None = None
         # The reservation of a later job, for which others are preempted where that does not delay the first one.
         self._preempting: Reservation | None = None
-        self._tries = Tries(ledger, sites=sites)
+        # None once the ledger differs from that at the beginning.
+        self._shortages: Shortages | None = shortages or Shortages()
+        self._tries = Tries(ledger, sites=sites, hope=self._shortages.hope)
         self._kept = ResidualCapacity(ledger, sites=sites)
-        self._refused: dict[object, Shortage] = {}
+        self._refused: dict[object, Shortage] = dict(self._shortages.refused)
         self._refused_before: dict[object, Shortage] = {}
         self._freed: set[str] = set()
         self._now = self._before = 0.0
         self._early = False
+        # Jobs that others end for and jobs within guarantees or with advance reservations are judged by their names.
+        apart = self._reclaim is not None or bool(self._windows.wanted or self._windows.reservations)
+        self._repeats = Repeats(gate=self._gate, alone=self._evictor.served, all_alone=apart)
+        # None where each job is to be judged: growing pools count all of them.
+        self.repeats = self._repeats if growth is None else None
         # Asked once: the cycle takes microseconds for most jobs.
         self._logs = logging.getLogger(_LOGGER).isEnabledFor(logging.DEBUG)
 
@@ -153,6 +166,7 @@ class SchedulingCycle:
         self._refused_before, self._refused = self._refused, {}
         self._tries.clear()
         self._kept.forget()
+        self._ledger_changed()
         self._preempting = None
         self._promised = []
         if self.reservation is not None and (self._early or self.reservation.at_seconds <= self._now):
@@ -160,16 +174,16 @@ class SchedulingCycle:
             self.reservation = None
         return gone
 
-    def in_order(self, waiting: Iterable[Candidate]) -> list[Candidate]:
+    def in_order(self, waiting: Iterable[Candidate]) -> Sequence[Candidate]:
         """The jobs in the order in which the cycle decides on them; between quotas of a tree, by their turns.
 
         First those for which others have ended: one of these could take its own room again, and end for it once more.
         """
-        ordered, loans = order(waiting), self._gate.loans
-        if loans is not None:
+        ordered: Sequence[Candidate] = order(waiting)
+        if (loans := self._gate.loans) is not None:
             ordered = in_turn(ordered, loans=loans)
-        if first := {job.key for job in ordered if self._evictor.has_room_of_others(job)}:
-            ordered.sort(key=lambda job: job.key not in first)
+        if self._evictor.served and any(self._evictor.has_room_of_others(job) for job in ordered):
+            ordered = sorted(ordered, key=lambda job: not self._evictor.has_room_of_others(job))
         if self._reclaim is not None:
             # Not before this point: a decision that changed the turns would not be made again in the next cycle.
             self._reclaim.begin(ordered)
@@ -196,7 +210,7 @@ class SchedulingCycle:
         """The verdict on the next job in order."""
         if self._reclaim is not None:
             self._reclaim.turn(job)
-        verdict = self._at(job)
+        verdict = self._at(job) if self._kept_for(job) is not None else self._repeats.judged(job, by=self._at)
         if self._reclaim is not None:
             self._reclaim.settle(job)
         if self._growth is None or self._evictor.preempts_for(job.key):
@@ -206,6 +220,7 @@ class SchedulingCycle:
         if kept:
             self._ledger.commit_all(kept)
             self._kept.forget()
+            self._ledger_changed()
         return verdict
 
     def end(self) -> None:
@@ -269,7 +284,7 @@ class SchedulingCycle:
     def _log(self, step: str, *, job: Candidate, found: object) -> None:
         """One line for a step of a job, where the level is debug: a cycle has thousands of steps."""
         if self._logs:
-            log.debug(step, job=job.name or job.key, found=_in_short(found))
+            log.debug(step, job=job.name or job.key, found=in_short(found))
 
     def _beyond_limit(self, job: Candidate, *, waits: Waits) -> Verdict:
         """The verdict on a job that a limit keeps waiting: what borrowers use of it may come back, as room does."""
@@ -322,6 +337,7 @@ class SchedulingCycle:
         moved = self._evictor.moved(job, ledger=self._ledger, sites=self._sites, residual=residual)
         if moved is not None:
             self._promised.append(moved)
+            self._repeats.changed()
         elif waits.reason not in _HOPELESS:
             self._reserve(job)
         kept = self._kept_for(job)
@@ -332,6 +348,7 @@ class SchedulingCycle:
         self._kept.forget()
         self._refused.clear()
         self._refused_before.clear()
+        self._ledger_changed()
 
     def _falls_back(self, job: Candidate, *, waits: Waits) -> bool:
         """Whether the job runs on the CPU instead of waiting for this reason."""
@@ -347,6 +364,7 @@ class SchedulingCycle:
             return waits_because(job, why=refused)
         self._drop_reservation(job)
         self._gate.started(asked)
+        self._repeats.changed()
         return Admitted(key=job.key, ask=asked.ask, on_cpu=instead.message)
 
     def _room_for(self, job: Candidate) -> Room | Shortage:
@@ -359,6 +377,8 @@ class SchedulingCycle:
         if isinstance(found, Room):
             return found
         self._refused[job.shape] = found.shortage
+        if self._shortages is not None:
+            self._shortages.refused[job.shape] = found.shortage
         return found.shortage
 
     def _reserve(self, job: Candidate) -> None:
@@ -370,8 +390,12 @@ class SchedulingCycle:
         first = self.reservation
         if first is not None and not self._may_preempt_too(first):
             return
-        if not self._tries.take(job, ends=self._ends):
+        may_try = self._tries.take(job, ends=self._ends)
+        if self._shortages is not None:
+            self._shortages.hope.update(self._tries.hope)
+        if not may_try:
             return
+        self._repeats.changed()
         ledger, sites = self._ledger, self._sites
         against = [*self._windows.against(job, start_seconds=self._now), *self._delayed_by(job)]
         by_itself = reserve_around(
@@ -413,6 +437,10 @@ class SchedulingCycle:
         end = self._now + in_seconds + job.run_seconds if job.limited else float("inf")
         kept = [*self._promised, *(each for each in (self.reservation, self._preempting) if each is not None)]
         return [each for each in kept if each.job.key != job.key and end > each.at_seconds]
+
+    def _ledger_changed(self) -> None:
+        self._shortages = None
+        self._repeats.changed()
 
     def _kept_for(self, job: Candidate) -> Kept | None:
         kept = (*self._promised, self.reservation, self._preempting)
@@ -480,17 +508,5 @@ class SchedulingCycle:
         self._gate.started(job if job.least is None or not room.claims else replace(job, workers=len(room.claims)))
         self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
         self._kept.take(room, job=job)
+        self._ledger_changed()
         return Admitted(key=job.key, claims=room.claims, ask=room.ask, limit_seconds=limit_seconds)
-
-
-def _in_short(found: object) -> str:
-    """What a step found, for a line of the log."""
-    match found:
-        case Room(claims=claims) | Admitted(claims=claims):
-            return ", ".join(sorted({claim.node for claim in claims})) or "room"
-        case Waits(reason=reason, message=message) | Sentence(reason=reason, message=message):
-            return f"{reason}: {message}" if reason else message
-        case int():
-            return "within its guarantee"
-        case _:
-            return "nothing"

@@ -12,7 +12,7 @@ from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.queue.backfill.reservation import Reservation
-from dovetail.queue.model.candidates import Candidate
+from dovetail.queue.model.candidates import Candidate, Room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,3 +101,16 @@ def kept_back(job: Candidate, *, by: Reservation, shortage: Shortage) -> Waits:
     if by.job.priority > job.priority:
         return waits_because(job, why=why + says.OF_PRIORITY(priority=by.job.priority))
     return waits_because(job, why=why + (says.USED_LESS() if by.job.share < job.share else says.IS_OLDER()))
+
+
+def in_short(found: object) -> str:
+    """What a step of a cycle found, for a line of the log."""
+    match found:
+        case Room(claims=claims) | Admitted(claims=claims):
+            return ", ".join(sorted({claim.node for claim in claims})) or "room"
+        case Waits(reason=reason, message=message) | Sentence(reason=reason, message=message):
+            return f"{reason}: {message}" if reason else message
+        case int():
+            return "within its guarantee"
+        case _:
+            return "nothing"

@@ -17,7 +17,7 @@ import msgspec
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.queue.cycle import SchedulingCycle
-from dovetail.queue.model.candidates import Candidate, Leaving, Sites, order
+from dovetail.queue.model.candidates import Candidate, InOrder, Leaving, Sites, order
 from dovetail.queue.verdicts import Admitted
 
 
@@ -63,7 +63,7 @@ class Scene:
     running: dict[str, Running] = field(default_factory=dict)
     ends: list[tuple[float, str]] = field(default_factory=list)
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> InOrder:
         """The waiting jobs, in the queue's order."""
         return order(each.job for each in self.waiting.values())
 

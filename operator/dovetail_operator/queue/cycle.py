@@ -18,6 +18,7 @@ from dovetail.formats.durations import timestamp
 from dovetail.jobs.batch_job import wants_admission
 from dovetail.jobs.moves import under_way
 from dovetail.pods.disruption_budgets import disruptions_allowed
+from dovetail.queue.backfill.residual import Ground
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
 from dovetail.queue.growing.autoscaler_answer import Answer
@@ -30,9 +31,10 @@ from dovetail.queue.inputs.run_ends import leaving_soon
 from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.scope import reach
-from dovetail.queue.model.candidates import Candidate, Leaving, claim_on_the_way
+from dovetail.queue.model.candidates import Candidate, Leaving, claim_on_the_way, order
 from dovetail.queue.preemption.policy import Evictor, Order, rules_now
 from dovetail.queue.preemption.victims import Running, without_pause
+from dovetail.queue.repeats import Previous
 from dovetail.queue.reshaping.messages import clause_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits, with_clause
 from dovetail_operator.job.drain import DRAIN
@@ -41,7 +43,6 @@ from dovetail_operator.job.plan_doubts import Doubt, doubt_about, doubt_of_refus
 from dovetail_operator.queue.cycle_caches import CycleCaches, caches_for
 from dovetail_operator.queue.moving import held_moves, started_elsewhere
 from dovetail_operator.queue.replacements import replacement_of
-from dovetail_operator.queue.verdict_updates import is_kept
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 
@@ -49,7 +50,7 @@ from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 BASIS_OF_PREEMPTION: Final = "The jobs preempted for it have ended by then at the latest"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Cycle:
     """What the queue decides on: waiting jobs, and admitted jobs with workers without a node."""
 
@@ -59,7 +60,7 @@ class Cycle:
     """Caches that are kept from cycle to cycle."""
     foresees: bool = False
     """Whether the cycle estimates starts: `leaving` then has likely ends of running jobs too."""
-    waiting: list[Candidate] = field(default_factory=list)
+    waiting: Sequence[Candidate] = ()
     """Jobs that want to start."""
     on_the_way: list[Candidate] = field(default_factory=list)
     """Admitted jobs that have workers without a node."""
@@ -87,6 +88,8 @@ class Cycle:
     """UIDs of jobs that move and whose room elsewhere is gone. Filled once the jobs on their way have their room."""
     orders: dict[str, Order] = field(default_factory=dict)
     """Preemptions, by the UID of the preempted job. Filled once everything is decided."""
+    ground: Ground | None = None
+    """What decides whether shapes have room; None if no other cycle has that. Filled with the jobs on their way."""
     timers: list[float] = field(default_factory=list)
     """In how many seconds time alone changes a request for new nodes. Filled once everything is decided."""
     failed: list[str] = field(default_factory=list)
@@ -103,17 +106,22 @@ def survey(state: State, *, now: datetime, foresees: bool = False, caches: Cycle
     """
     caches = caches or caches_for(state)
     state.store.quotas.observe(state.store.view.ledger, now=now, grace_seconds=state.preemption.reclaim_grace_seconds)
-    cycle = Cycle(now=now, foresees=foresees, caches=caches)
+    cycle, waiting = Cycle(now=now, foresees=foresees, caches=caches), list[Candidate]()
     source = _Source(state, cycle=cycle)
-    for key, job in state.store.jobs.items():
+    for key in caches.candidates.moving(state):
+        job = state.store.jobs[key]
         if is_finished(job):
             continue
         try:
-            _survey_one(job, key=key, state=state, cycle=cycle, source=source)
+            if (candidate := _survey_one(job, key=key, state=state, cycle=cycle, source=source)) is not None:
+                waiting.append(candidate)
         except Exception as error:  # noqa: BLE001 - one job must not stop the others
             if state.decisions.record_failure(job, error=error):
                 cycle.failed.append(key)
     cycle.moving.update(held_moves(state, sites=cycle.sites))
+    settled = caches.candidates.settled(state, sites=cycle.sites)
+    cycle.waiting = order([*settled, *waiting]) if waiting else settled
+    cycle.keys |= caches.candidates.keys_settled
     caches.candidates.forget_others()
     caches.running.forget_others()
     soon = leaving_soon(state.store.pods.leaving(running=source.running))
@@ -155,25 +163,23 @@ class _Source:
         return candidates.candidate(job, state=self._state, sites=sites, workers=workers, nodes=nodes, waits=waits)
 
 
-def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, source: _Source) -> None:
-    """Add one job to the cycle."""
-    waiting = cycle.caches.candidates.still_waiting(job, key=key, state=state, sites=cycle.sites)
-    if waiting is not None:
-        cycle.keys[job.metadata.uid] = key
-        cycle.waiting.append(waiting)
-        return
+def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, source: _Source) -> Candidate | None:
+    """Add one job to the cycle. Returns a candidate that waits and is not settled."""
     entry = entry_of(job, source=source, now=cycle.now)
     if entry is None:
-        return
+        return None
     if entry.work is not None:
         _note_at_work(entry.work, candidate=entry.candidate, key=key, state=state, cycle=cycle)
-        return
+        return None
     candidate = entry.candidate
     assert candidate is not None, "only a job at work has none"
     cycle.keys[job.metadata.uid] = key
     if _is_timed(candidate) and job.status.gpu_wait_start_time is None:
         cycle.undated.add(job.metadata.uid)
-    (cycle.waiting if entry.waits else cycle.on_the_way).append(candidate)
+    if not entry.waits:
+        cycle.on_the_way.append(candidate)
+        return None
+    return None if cycle.caches.candidates.settle(job, key=key) else candidate
 
 
 def _note_at_work(at_work: AtWork, *, candidate: Candidate | None, key: str, state: State, cycle: Cycle) -> None:
@@ -214,28 +220,22 @@ def decide(
 ) -> Iterator[Verdict]:
     """Yield the verdicts on waiting jobs in queue order, with the estimates of `foreseen`.
 
-    `previous` has the job's previous verdict. If the reason is the same, that verdict is yielded again, except for the
-    first jobs and for the `renewed_reasons`. The limits do not count the running jobs with the UIDs `ended`. `pause` is
-    called many times within a verdict that takes long.
+    `previous` has the jobs' previous verdicts. A job keeps its own, and none is yielded, if the reason is the same,
+    except for the first jobs and for the `renewed_reasons`. The limits do not count the running jobs with the UIDs
+    `ended`. `pause` is called many times within a verdict that takes long.
     """
     evictor = _evictor(state, cycle=cycle, pause=pause)
-    previous, places, position = previous or {}, foreseen or {}, 0
-    for rank, verdict in enumerate(_verdicts(state, cycle=cycle, evictor=evictor, previous=previous, ended=ended)):
+    places, known = foreseen or {}, Previous(verdicts=previous or {}, renewed_reasons=renewed_reasons)
+    for verdict in _verdicts(state, cycle=cycle, evictor=evictor, previous=known, ended=ended):
         if isinstance(verdict, Admitted):
             yield verdict
-            continue
-        # A job that no free room can ever serve delays no other job, so it has no position.
-        position += verdict.reason != "ExceedsCapacity"
-        before = previous.get(verdict.key)
-        if before is not None and is_kept(before, verdict=verdict, rank=rank) and verdict.reason not in renewed_reasons:
-            yield before
         else:
-            known = places.get(verdict.key, QueuePlace(position=1))
-            yield _with_place(state, cycle=cycle, verdict=verdict, evictor=evictor, known=known, position=position)
+            place = places.get(verdict.key)
+            yield _with_place(state, cycle=cycle, verdict=verdict, evictor=evictor, foreseen=place)
 
 
 def _verdicts(
-    state: State, *, cycle: Cycle, evictor: Evictor, previous: Mapping[str, Verdict], ended: Iterable[str]
+    state: State, *, cycle: Cycle, evictor: Evictor, previous: Previous, ended: Iterable[str]
 ) -> Iterator[Verdict]:
     """The queue's verdicts within limits, windows and growing pools. Notes when growth has to be asked again."""
     quotas, view = state.store.quotas, state.store.view
@@ -243,14 +243,15 @@ def _verdicts(
     restarted = list(started_elsewhere(cycle.waiting, moving=cycle.moving, lost=cycle.lost_moves, ledger=ledger))
     yield from restarted
     started = {verdict.key for verdict in restarted}
+    shortages = cycle.caches.shortages.on(None if started else cycle.ground)
     counted = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage)
     gate = quotas.gate(counted, children=children_of_jobs(state), capacity=quotas.capacity(view.ledger))
     if gate is not None:
         for uid in ended:
             gate.ended(uid)
-    growth = growth_of(state, waiting=cycle.keys, previous=previous, counted=counted, now=cycle.now)
+    growth = growth_of(state, waiting=cycle.keys, previous=previous.verdicts, counted=counted, now=cycle.now)
     yield from admit(
-        [job for job in cycle.waiting if job.key not in started],
+        [job for job in cycle.waiting if job.key not in started] if started else cycle.waiting,
         ledger=ledger,
         sites=cycle.sites,
         leaving=leaving,
@@ -266,6 +267,8 @@ def _verdicts(
             gate=gate,
         ),
         growth=growth,
+        shortages=shortages,
+        previous=previous,
     )
     if growth is not None and growth.next_seconds is not None:
         cycle.timers.append(growth.next_seconds)
@@ -273,7 +276,7 @@ def _verdicts(
 
 def _evictor(state: State, *, cycle: Cycle, pause: Callable[[], None]) -> Evictor:
     """Finds victims among the jobs that run now, and notes them in the cycle's orders."""
-    rules = rules_now(state.preemption, jobs=state.store.jobs.values(), now=cycle.now)
+    rules = rules_now(state.preemption, jobs=state.store.jobs_that_ran.values(), now=cycle.now)
     running = running_jobs(state, now=cycle.now)
     negative_cache = cycle.caches.negative_cache
     return Evictor(
@@ -286,23 +289,22 @@ def _evictor(state: State, *, cycle: Cycle, pause: Callable[[], None]) -> Evicto
     )
 
 
-def _with_place(
-    state: State, *, cycle: Cycle, verdict: Waits, evictor: Evictor, known: QueuePlace, position: int
-) -> Waits:
-    """The verdict on a waiting job as its status shows it: with nodes, position, reserved room and estimate.
-
-    `known` has the latest estimate.
-    """
+def _with_place(state: State, *, cycle: Cycle, verdict: Waits, evictor: Evictor, foreseen: QueuePlace | None) -> Waits:
+    """The verdict on a waiting job as its status shows it: with nodes, reserved room and the latest estimate."""
     problem = state.decisions.reshape_problem(verdict.key)
     reshaping = clause_of(verdict.key, cards=state.store.cards, problem=problem)
     moves = state.decisions.move_clause(verdict.key)
     verdict = with_clause(verdict, clause=_where(state, cycle=cycle, verdict=verdict) + reshaping + moves)
-    verdict = msgspec.structs.replace(verdict, reshaping=reshaping.message)
-    if verdict.reason == "ExceedsCapacity":
+    if reshaping.message:
+        verdict = msgspec.structs.replace(verdict, reshaping=reshaping.message)
+    if verdict.queue is None:
         return verdict
     preempts = evictor.preemption_clause(verdict.key)
     reserved = None if verdict.kept is None else reserved_room(verdict.kept, now=cycle.now)
-    place = msgspec.structs.replace(known, position=position, reserved=reserved)
+    known = verdict.queue if foreseen is None else foreseen
+    place = known
+    if foreseen is not None or reserved is not None:
+        place = msgspec.structs.replace(known, position=verdict.queue.position, reserved=reserved)
     if preempts.message and reserved is not None:
         place = _by_way(place, at=reserved.time, now=cycle.now)
     return msgspec.structs.replace(with_clause(verdict, clause=preempts), queue=place, kept=None)
@@ -368,6 +370,7 @@ def _note_arrivals(state: State, *, cycle: Cycle) -> Iterator[None]:
 
 def with_those_on_the_way(state: State, *, cycle: Cycle) -> tuple[Ledger, list[Leaving]]:
     """A copy of the ledger with the room of admitted jobs and of those that move, and all known ends."""
+    changes = state.store.view.ledger.changes
     ledger = state.store.view.ledger.copy()
     claimed = claim_on_the_way(
         [*cycle.on_the_way, *cycle.moving.values()],
@@ -386,7 +389,16 @@ def with_those_on_the_way(state: State, *, cycle: Cycle) -> tuple[Ledger, list[L
     lost = {uid: node for uid, node in claimed.lost.items() if uid not in cycle.replacements}
     for uid, node in lost.items():
         cycle.doubts[uid] = doubt_about(node, view=state.store.view, others_go_on=uid in cycle.replaceable)
-    return ledger, [*cycle.leaving, *claimed.leaving, *replaced]
+    leaving = [*cycle.leaving, *claimed.leaving, *replaced]
+    ground = Ground(
+        changes=changes,
+        limits=ledger.limits,
+        claims=tuple(claimed.claims),
+        ends=frozenset(each.key for each in leaving),
+        sites={site: tuple(nodes) for site, nodes in cycle.sites.items()},
+    )
+    cycle.ground = None if replaced else ground
+    return ledger, leaving
 
 
 def _replace_lost(cycle: Cycle, *, lost: Container[str], ledger: Ledger) -> list[Leaving]:

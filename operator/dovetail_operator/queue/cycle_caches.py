@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from dovetail.queue.backfill.residual import KnownShortages
 from dovetail.queue.model.candidates import ClaimCache
 from dovetail.queue.preemption.negative_cache import NegativeCache
 from dovetail_operator.state.candidate_cache import Candidacies, Runs
@@ -21,6 +22,8 @@ class CycleCaches:
     """Running jobs: what they hold and when they end."""
     usage: Counts = field(default_factory=Counts)
     """What each job takes of the quotas."""
+    shortages: KnownShortages = field(default_factory=KnownShortages)
+    """Which shapes of jobs have no room, while the ledger stays the same."""
     negative_cache: NegativeCache = field(default_factory=NegativeCache)
     """The negative cache for preemption: failed victim searches and their inputs, by job."""
 

@@ -7,7 +7,7 @@ these jobs write what follows to the API server.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -239,7 +239,7 @@ class SchedulingLoop:
         for key in cycle.failed:
             self._changed(key)
         self._note_rush(cycle)
-        self._updates.keep(set(cycle.keys))
+        self._updates.keep(cycle.keys.keys())
         self._estimates.keep(cycle.keys)
         self._some_job_waits = bool(cycle.waiting)
 
@@ -273,19 +273,20 @@ class SchedulingLoop:
         )
         async with aclosing(pausable.over(verdicts)) as made:
             async for verdict in made:
-                self._take(verdict, before=known.get(verdict.key), rank=rank, cycle=cycle, renewed=renewed)
+                # All of the first jobs have a verdict here, so a later one counts as far back however many keep theirs.
+                before, key = known.get(verdict.key), cycle.keys[verdict.key]
+                if verdict != before:
+                    at_once = isinstance(verdict, Waits) and verdict.reason in renewed
+                    self._updates.update(verdict, before=before, rank=rank, key=key, at_once=at_once)
                 rank += 1
+        self._date(cycle)
 
-    def _take(
-        self, verdict: Verdict, *, before: Verdict | None, rank: int, cycle: Cycle, renewed: Container[Reason]
-    ) -> None:
-        key = cycle.keys[verdict.key]
-        if verdict is not before and verdict != before:
-            at_once = isinstance(verdict, Waits) and verdict.reason in renewed
-            self._updates.update(verdict, before=before, rank=rank, key=key, at_once=at_once)
-        if verdict.key in cycle.undated and isinstance(verdict, Waits) and verdict.reason in BUSY:
-            # Its status is to say since when it waits: a new default of its namespace changes no verdict.
-            self._changed(key)
+    def _date(self, cycle: Cycle) -> None:
+        """Let the statuses say since when jobs wait: a new default of their namespace changes no verdict."""
+        for uid in cycle.undated:
+            verdict = self._state.decisions.verdicts.get(uid)
+            if isinstance(verdict, Waits) and verdict.reason in BUSY:
+                self._changed(cycle.keys[uid])
 
     async def _rest(self, busy_seconds: float) -> None:
         """Leave time to other work after a cycle that took this much."""

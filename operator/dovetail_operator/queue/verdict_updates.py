@@ -6,13 +6,14 @@ reason stays the same, only the first jobs get a new message, position and estim
 
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Final
 
+from dovetail.queue.repeats import RENEWED_JOBS, is_kept
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.decisions import Decisions
 
-RENEWED_JOBS: Final = 100
 RENEWAL_SECONDS: Final = 30.0
 # Jobs get their messages at different times: those due within this time share one cycle.
 _TOGETHER_SECONDS: Final = 5.0
@@ -44,7 +45,7 @@ class VerdictUpdates:
         elif rank < RENEWED_JOBS:
             self._wake_up.within(seconds=self._pacing.renewed_in(verdict.key, now=now))
 
-    def keep(self, uids: set[str]) -> None:
+    def keep(self, uids: AbstractSet[str]) -> None:
         """Drop the verdicts on all other jobs, which no longer wait."""
         self._decisions.keep_verdicts(uids)
         self._pacing.forget_all_but(uids)
@@ -75,22 +76,9 @@ class VerdictPacing:
         """In how many seconds the held-back verdict is due."""
         return max(_TOGETHER_SECONDS, self._written_at.get(key, 0.0) + RENEWAL_SECONDS - now)
 
-    def forget_all_but(self, keys: set[str]) -> None:
+    def forget_all_but(self, keys: AbstractSet[str]) -> None:
         """Drop the times of jobs that no longer wait."""
         self._written_at = {key: at for key, at in self._written_at.items() if key in keys}
-
-
-def is_kept(before: Verdict, *, verdict: Waits, rank: int) -> bool:
-    """Whether the previous verdict remains: same reason, and the job is not among the first.
-
-    `rank` is the position in the queue, from 0.
-    """
-    return (
-        rank >= RENEWED_JOBS
-        and isinstance(before, Waits)
-        and before.reason == verdict.reason
-        and before.provisioning == verdict.provisioning
-    )
 
 
 def _is_first_estimate(verdict: Waits, *, before: Waits) -> bool:

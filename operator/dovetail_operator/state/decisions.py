@@ -21,7 +21,8 @@ The table is lost with the process and rebuilt from the store. Each column has o
 The key of every other column is the UID of the GPUJob.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, KeysView, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -74,8 +75,10 @@ class Failing:
     def __init__(self) -> None:
         self._known: dict[str, _Failure] = {}
 
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._known
+    @property
+    def uids(self) -> KeysView[str]:
+        """The jobs with a known failure."""
+        return self._known.keys()
 
     def record(self, job: GPUJob, *, error: Exception) -> bool:
         """Record a failure on this generation. False if it is known and no retry was due."""
@@ -117,6 +120,8 @@ class Decisions:
     def __init__(self) -> None:
         self.failures = Failing()
         self._verdicts: dict[str, Verdict] = {}
+        # The UIDs of the verdicts that admit a job.
+        self._admitted: set[str] = set()
         self._notices: dict[str, Notice] = {}
         self._moves: dict[str, Move] = {}
         self._move_clauses: dict[str, Sentence] = {}
@@ -142,14 +147,20 @@ class Decisions:
     def set_verdict(self, uid: str, *, verdict: Verdict) -> None:
         """Record the queue's verdict on a job."""
         self._verdicts[uid] = verdict
+        if isinstance(verdict, Admitted):
+            self._admitted.add(uid)
+        else:
+            self._admitted.discard(uid)
 
     def withdraw_verdict(self, uid: str) -> None:
         """Drop the verdict on a job because it no longer holds."""
         self._verdicts.pop(uid, None)
+        self._admitted.discard(uid)
 
-    def keep_verdicts(self, uids: Container[str]) -> None:
+    def keep_verdicts(self, uids: AbstractSet[str]) -> None:
         """Drop the verdicts on all other jobs, which no longer wait."""
-        self._verdicts = {uid: verdict for uid, verdict in self._verdicts.items() if uid in uids}
+        for uid in self._verdicts.keys() - uids:
+            self.withdraw_verdict(uid)
 
     @property
     def notices(self) -> Mapping[str, Notice]:
@@ -279,10 +290,10 @@ class Decisions:
         self.withdraw_verdict(job.metadata.uid)
         return True
 
-    def leaves_alone(self, uid: str) -> bool:
-        """Whether the job is neither admitted nor refused, and our code has not failed on it."""
-        held = uid in self._refusals or uid in self.failures
-        return not held and not isinstance(self._verdicts.get(uid), Admitted)
+    @property
+    def held(self) -> set[str]:
+        """The UIDs of jobs that are admitted or refused, or on which our code has failed."""
+        return self._admitted | self._refusals.keys() | self.failures.uids
 
     # --- the watchers' columns ---------------------------------------------------------------------------------
 
@@ -328,8 +339,8 @@ class Decisions:
         """Drop all decisions on a deleted GPUJob."""
         uid = job.metadata.uid
         self.failures.forget(uid)
+        self.withdraw_verdict(uid)
         for column in (
-            self._verdicts,
             self._notices,
             self._moves,
             self._move_clauses,

@@ -3,7 +3,7 @@
 No I/O.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, KeysView, Sequence
 
 from dovetail import names
 from dovetail.api.builtin import Job, Pod, is_terminated
@@ -123,6 +123,11 @@ class JobPods:
     def count(self, key: str) -> int:
         """How many pods the GPUJob with this key has."""
         return len(self._labelled.get(key, ()))
+
+    @property
+    def keys(self) -> KeysView[str]:
+        """The keys of the GPUJobs that have pods."""
+        return self._labelled.keys()
 
     def are_there(self, key: str) -> bool:
         """Whether any pod of the GPUJob with this key exists."""

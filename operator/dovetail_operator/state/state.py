@@ -4,6 +4,7 @@ No I/O.
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from hashlib import blake2b
 from types import MappingProxyType
@@ -330,7 +331,10 @@ class State:
         reading = self.requests.read(job)
         if (failing := failures.obstacle_of(job, now=now)) is not None:
             return failing
-        child = self.store.child_of(job)
+        child, key = self.store.child_of(job), key_of(job.metadata)
+        if child is None and not (self.store.pods.are_there(key) or is_guests(job) or _depends_on_more(job)):
+            # Nearly all jobs of a long queue.
+            return reading.obstacle or self.decisions.refusal_of(job, now=now)
         return (
             guest_obstacle(job, child=child)
             or too_early(job, now=now)
@@ -342,12 +346,14 @@ class State:
             or orphans_obstacle(self._left_over(job, child=child))
         )
 
-    def is_left_to_itself(self, uid: str, *, key: str) -> bool:
-        """Whether a job has no batch Job, pods or plan, and no known obstacle."""
-        store = self.store
-        if store.child_named(key) is not None or store.pods.are_there(key):
-            return False
-        return store.unreadable_message(uid) is None and self.decisions.leaves_alone(uid)
+    def engaged(self, keys: Mapping[str, str], *, named: AbstractSet[str]) -> set[str]:
+        """The keys of those jobs that have a batch Job, pods, a plan or an obstacle.
+
+        `keys` has their `namespace/name` by UID, and `named` all of these names: sets tell for thousands of jobs.
+        """
+        store, uids = self.store, keys.keys()
+        held = (store.unreadable & uids) | (self.decisions.held & uids)
+        return (store.keys_of_children & named) | (store.pods.keys & named) | {keys[uid] for uid in held}
 
     def number_of(self, job: GPUJob) -> int | None:
         """The job's short number, or None."""
@@ -433,6 +439,11 @@ def build_state(
         moves=moves,
         reshape=reshape,
     )
+
+
+def _depends_on_more(job: GPUJob) -> bool:
+    """Whether a time, an earlier attempt or another job may keep the job from starting."""
+    return job.spec.begin_time is not None or bool(job.spec.dependencies or job.status.attempts)
 
 
 def suspension_obstacle(job: GPUJob, *, child: Job | None, pods: Sequence[Pod]) -> Obstacle | None:

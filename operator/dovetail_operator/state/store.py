@@ -1,7 +1,7 @@
 """The store of observed objects and indexes over them. Only watch events change it. No I/O."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
@@ -380,6 +380,16 @@ class Store:
         """The job's own batch Job; None if it has none, or its name belongs to another owner."""
         child = self.child_named(key_of(job.metadata))
         return child if child is not None and is_child(child, job=job) else None
+
+    @property
+    def keys_of_children(self) -> KeysView[str]:
+        """The keys of all batch Jobs with our label."""
+        return self._children.keys()
+
+    @property
+    def unreadable(self) -> KeysView[str]:
+        """The UIDs of the GPUJobs whose newest version cannot be read."""
+        return self._unreadable.keys()
 
     def unreadable_message(self, uid: str) -> str | None:
         """Why the newest version of a GPUJob cannot be read; None if it was read."""

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from dovetail.api.gpujob import QueuePlace
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import MessageDetail
 from dovetail.engine.gang.placement import place
@@ -128,6 +129,7 @@ def test_a_job_that_waits_is_told_the_reason_with_numbers() -> None:
         reason="Resources",
         message="Need 4 GPUs, only 1 available",
         details=(MessageDetail(code="TooFewGPUs", parameters={"count": "4", "available": "1"}),),
+        queue=QueuePlace(position=1),
     )
 
 

@@ -40,6 +40,10 @@ class _Bare(SchedulingCycle):
         super().__init__(ledger, sites=sites, **options)
         self._kept = _Residual(ledger, sites=sites)
 
+    def at(self, job: Candidate) -> Verdict:
+        self._repeats.changed()
+        return super().at(job)
+
     def _room_for(self, job: Candidate) -> Room | Shortage:
         self._refused, self._refused_before = {}, {}
         self._fit_cache = FitCache(self._ledger)
@@ -63,7 +67,9 @@ class CheckedCycle(SchedulingCycle):
         self._loans_before = None if self._gate.loans is None else self._gate.loans.copy()
 
     @staticmethod
-    def _bare(ledger: Ledger, *, evictor: Evictor | None = None, gate: Any = None, **options: Any) -> SchedulingCycle:
+    def _bare(
+        ledger: Ledger, *, evictor: Evictor | None = None, gate: Any = None, shortages: Any = None, **options: Any
+    ) -> SchedulingCycle:
         if evictor is not None:
             # Whose turn it is to search is no cache: both have the same.
             forgetful = NegativeCache()

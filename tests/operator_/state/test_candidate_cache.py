@@ -182,6 +182,7 @@ class Change:
     seconds: float = 0
     spec: dict[str, Any] | None = None
     status: dict[str, Any] | None = None
+    numbered: bool = True
 
 
 def edit(job: GPUJob, *, meta: dict[str, Any] | None = None, **spec: Any) -> GPUJob:
@@ -243,9 +244,17 @@ CHANGES = (
         waits=False,
     ),
     Change(
-        says="it has another number", happens=lambda state, job: state.decisions.set_number(job.metadata.uid, number=9)
+        says="it has another number",
+        happens=lambda state, job: state.decisions.set_number(job.metadata.uid, number=9),
+        numbered=False,
     ),
-    Change(says="it has no number", happens=lambda state, job: state.decisions.drop(job), waits=False),
+    Change(says="it has no number", happens=lambda state, job: state.decisions.drop(job), waits=False, numbered=False),
+    Change(says="it is gone", happens=lambda state, job: state.store.job_deleted("team/x", uid="uid-x"), waits=False),
+    Change(
+        says="its newest version cannot be read",
+        happens=lambda state, job: state.store.job_unreadable(job.metadata, message="odd"),
+        waits=False,
+    ),
     Change(
         says="a quota keeps it to a pool", happens=lambda state, _: state.store.quotas.update(quota(pools=["fast"]))
     ),
@@ -310,7 +319,8 @@ def look_at_all(state: State, *, seconds: float = 0) -> Cycle:
 def test_a_job_that_goes_on_waiting_is_looked_at_again_when(change: Change) -> None:
     state = make_state(a=2)
     state.store.quotas.update(quota("shared", per="User", shares=1))
-    job = make_job(status=change.status, **change.spec or {})
+    status = {"number": 1} if change.numbered else {}
+    job = make_job(status=status | (change.status or {}), **change.spec or {})
     over = {"phase": "Succeeded", "startTime": at(-9), "completionTime": at(-1)}
     state.store.job_changed(make_job("first", status=over))
     state.store.job_changed(job)
@@ -321,6 +331,59 @@ def test_a_job_that_goes_on_waiting_is_looked_at_again_when(change: Change) -> N
     after = look_at_all(state, seconds=change.seconds)
     assert [each.name for each in after.waiting] == (["team/x"] if change.waits else [])
     assert before not in after.waiting
+
+
+SPECS: tuple[dict[str, Any], ...] = (
+    {"gpu": 1}, {"gpu": 1, "priority": 30}, {"gpu": "0.5"}, {"gpu": 1, "workers": 2},
+    {"gpu": 1, "workers": 3, "minWorkers": 1}, {"gpu": 1, "activeDeadlineSeconds": 600},
+    {"gpu": 1, "maximumExecutionTimeSeconds": 900}, {"gpu": 1, "onNoGPU": "RunOnCPU"},
+    {"gpu": "0.5", "memory": {"strategy": "Dynamic"}}, {"gpu": 1, "beginTime": at(60)}, {"gpu": 1, "pool": "fast"},
+    {"gpu": 1, "dependencies": [{"name": "other"}]}, {"gpu": 1, "preemptible": False},
+)  # fmt: skip
+METAS: tuple[dict[str, Any], ...] = (
+    {}, {"annotations": {"dovetail.dev/user": "ada"}}, {"labels": {"dovetail.dev/project": "p"}},
+    {"namespace": "other"},
+)  # fmt: skip
+STATUSES: tuple[dict[str, Any], ...] = (
+    {}, {"attempt": 2, "retries": 1, "attempts": [BAD_END]}, {"earlierRunSeconds": 60},
+    {"memory": {"strategy": "Dynamic", "basis": ""}},
+)  # fmt: skip
+
+
+def test_a_job_with_the_spec_of_another_is_the_candidate_that_it_is_by_itself() -> None:
+    state = make_state(a=2)
+    state.store.quotas.update(quota("low", projects=["p"], maxPriority=5, shares=1))
+    state.store.quotas.update(quota("fast", users=["ada"], pools=["fast"]))
+    jobs = []
+    for number in range(3 * len(SPECS) * len(METAS) * len(STATUSES)):
+        spec, meta, status = (
+            values[number // step % len(values)]
+            for values, step in ((SPECS, 1), (METAS, len(SPECS)), (STATUSES, len(SPECS) * len(METAS)))
+        )
+        # The name tells runs of the same work apart, and their run times are learned by it.
+        job = make_job(f"x-{number}", status={"number": number + 1, **status}, meta=meta, **spec)
+        state.store.job_changed(job)
+        jobs.append(job)
+    teach(state, *range(10))
+    caches = caches_for(state).candidates
+    for job in jobs:
+        alone = Candidacies().candidate(job, state=state, sites={}, workers=job.spec.workers, waits=True)
+        found = caches.candidate(job, state=state, sites={}, workers=job.spec.workers, waits=True)
+        assert found == alone
+        assert found is not None
+        assert (found.kind, found.rank, found.shape) == (alone.kind, alone.rank, alone.shape)
+    assert len(caches._like) < len(jobs) / 3, "most have it from another"
+
+
+def test_of_a_thousand_that_wait_none_is_visited_but_the_one_that_has_changed() -> None:
+    state = make_state(a=2)
+    for number in range(1000):
+        put(state, f"x-{number}")
+    look_at_all(state)
+    candidates = caches_of(state).candidates
+    assert candidates.moving(state) == []
+    put(state, "x-7", version=2)
+    assert candidates.moving(state) == ["team/x-7"]
 
 
 def test_a_job_that_goes_on_waiting_is_the_same_candidate_and_its_nodes_are_named_each_time() -> None:

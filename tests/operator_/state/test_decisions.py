@@ -103,10 +103,10 @@ def test_a_refusal_with_a_time_ends_at_that_time_and_one_without_stays(table: De
     table.refuse(B, obstacle=Obstacle(message="no"))
     assert (table.refusal_of(A, now=NOW), table.refusal_of(A, now=NOW + SECOND)) == (short, None)
     table.expire_refusals(now=NOW)
-    assert not table.leaves_alone(A.metadata.uid)
+    assert A.metadata.uid in table.held
     table.expire_refusals(now=NOW + SECOND)
-    assert table.leaves_alone(A.metadata.uid)
-    assert not table.leaves_alone(B.metadata.uid)
+    assert A.metadata.uid not in table.held
+    assert B.metadata.uid in table.held
 
 
 def test_an_edited_job_is_refused_no_more_until_it_is_refused_again(table: Decisions) -> None:
@@ -131,14 +131,14 @@ def test_a_failure_withdraws_the_verdict_only_when_it_is_new(table: Decisions) -
 
 def test_a_job_is_left_alone_while_it_only_waits(table: Decisions) -> None:
     uid = A.metadata.uid
-    assert table.leaves_alone(uid)
+    assert uid not in table.held
     table.set_verdict(uid, verdict=NO_ROOM)
-    assert table.leaves_alone(uid)
+    assert uid not in table.held
     table.set_verdict(uid, verdict=LET_GO)
-    assert not table.leaves_alone(uid)
+    assert uid in table.held
     table.withdraw_verdict(uid)
     table.record_failure(A, error=ValueError("x"))
-    assert not table.leaves_alone(uid)
+    assert uid in table.held
 
 
 def test_idle_jobs_are_told_apart_and_those_without_devices_are_dropped(table: Decisions) -> None:
@@ -176,5 +176,5 @@ def test_a_deleted_job_leaves_no_decision_and_takes_none_of_another(table: Decis
     for column in (table.verdicts, table.notices, table.overtaken, table.numbers, table.replacements):
         assert list(column) == [B.metadata.uid]
     assert [table.reshape_problem(uid) for uid in KEYS] == ["", "the agent is away"]
-    assert (A.metadata.uid in table.failures, B.metadata.uid in table.failures) == (False, True)
-    assert (table.refusal_of(A, now=NOW), table.leaves_alone(A.metadata.uid)) == (None, True)
+    assert (A.metadata.uid in table.failures.uids, B.metadata.uid in table.failures.uids) == (False, True)
+    assert (table.refusal_of(A, now=NOW), A.metadata.uid in table.held) == (None, False)

@@ -84,10 +84,10 @@ def test_a_job_that_is_deleted_and_made_again_begins_with_the_shortest_pause() -
         failing.record(job, error=FAULT)
         failing.obstacle_of(job, now=NOW)
         failing.obstacle_of(job, now=later(600))
-    assert job.metadata.uid in failing
+    assert job.metadata.uid in failing.uids
     failing.forget(job.metadata.uid)
     failing.forget(job.metadata.uid)
-    assert job.metadata.uid not in failing
+    assert job.metadata.uid not in failing.uids
     failing.record(job, error=FAULT)
     obstacle = failing.obstacle_of(job, now=NOW)
     assert obstacle is not None

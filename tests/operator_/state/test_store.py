@@ -115,9 +115,9 @@ def test_a_version_that_cannot_be_read_is_of_the_stored_job_until_one_can() -> N
     assert state.store.unreadable_message("uid-x") == "odd"
     found = state.obstacle_of(job, now=NOW)
     assert found is not None
-    assert (found.message, state.is_left_to_itself("uid-x", key="team/x")) == ("odd", False)
+    assert (found.message, engaged(state)) == ("odd", True)
     state.store.job_changed(make_job(meta={"resourceVersion": "11"}))
-    assert (state.store.is_unreadable("team/x"), state.is_left_to_itself("uid-x", key="team/x")) == (False, True)
+    assert (state.store.is_unreadable("team/x"), engaged(state)) == (False, False)
 
 
 def test_a_deleted_job_that_could_not_be_read_is_forgotten() -> None:
@@ -152,6 +152,12 @@ def test_an_event_of_an_unknown_batch_job_removes_none() -> None:
     assert state.store.child_of(job) is not None
 
 
+def engaged(state: State) -> bool:
+    found = state.engaged({"uid-x": "team/x", "uid-z": "team/z"}, named={"team/x", "team/z"})
+    assert found <= {"team/x"}
+    return bool(found)
+
+
 def test_a_job_is_left_to_itself_without_batch_job_pods_plan_or_obstacle() -> None:
     for happens in (
         lambda state, job: state.store.child_changed(make_child(job)),
@@ -160,9 +166,9 @@ def test_a_job_is_left_to_itself_without_batch_job_pods_plan_or_obstacle() -> No
     ):
         state = make_state(a=1)
         job = with_job(state)
-        assert state.is_left_to_itself("uid-x", key="team/x")
+        assert not engaged(state)
         happens(state, job)  # type: ignore[no-untyped-call]
-        assert not state.is_left_to_itself("uid-x", key="team/x")
+        assert engaged(state)
 
 
 def test_jobs_of_another_controller_get_no_number_and_are_not_observed() -> None:

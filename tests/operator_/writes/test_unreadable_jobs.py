@@ -112,7 +112,7 @@ def test_what_was_known_of_it_starts_nothing_until_it_can_be_read_again(client: 
     obstacle = rig.state.obstacle_of(rig.state.store.jobs["team/x"], now=NOW)
     assert obstacle is not None
     assert (obstacle.reason, obstacle.message) == ("Invalid", SAID)
-    assert not rig.state.is_left_to_itself("uid-x", key="team/x")
+    assert rig.state.engaged({"uid-x": "team/x"}, named={"team/x"})
     rig.state.store.job_changed(make_job(status={"number": 1}, meta={"resourceVersion": "12", "generation": 3}))
     assert rig.state.obstacle_of(rig.state.store.jobs["team/x"], now=NOW) is None
 

@@ -1,13 +1,18 @@
 """The room that reservations leave to other jobs, and which job shapes get a reservation attempt, within one cycle.
 
-A module of its own: the cycle reads as its steps, and this is a cache below one of them.
+And what cycles find out about shapes that have no room, for later cycles on the same ground. A module of its own: the
+cycle reads as its steps, and these are caches below them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim
+from dovetail.engine.model.settings import Limits
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.reservation import Reservation, set_aside
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room
@@ -68,16 +73,17 @@ _TRIES: Final = 3
 class Tries:
     """Limits how many job shapes that do not fit get a reservation attempt per cycle.
 
-    It has the shapes that got one in this cycle, and those that known ends make room for.
+    It has the shapes that got one in this cycle, and whether known ends make room for a shape: `hope`, which may begin
+    with what an earlier cycle on the same ground found.
 
     `ledger` is the ledger of the cycle. What is known of the ends stays valid for later simulated cycles.
     """
 
-    def __init__(self, ledger: Ledger, *, sites: Sites) -> None:
+    def __init__(self, ledger: Ledger, *, sites: Sites, hope: Mapping[object, bool] = MappingProxyType({})) -> None:
         self._ledger = ledger
         self._sites = sites
         self._tried: set[object] = set()
-        self._hope: dict[object, bool] = {}
+        self.hope = dict(hope)
         self._empty: tuple[Ledger, FitCache] | None = None
 
     def take(self, job: Candidate, *, ends: Iterable[str]) -> bool:
@@ -98,7 +104,7 @@ class Tries:
     def _is_worth_it(self, job: Candidate, *, ends: Iterable[str]) -> bool:
         if not _TRIES <= len(self._tried) < 2 * _TRIES:
             return len(self._tried) < _TRIES
-        if job.shape not in self._hope:
+        if job.shape not in self.hope:
             if self._empty is None:
                 # Later cycles have no more room than this.
                 empty = self._ledger.copy()
@@ -107,5 +113,51 @@ class Tries:
                 self._empty = empty, FitCache(empty)
             ledger, fit_cache = self._empty
             found = find_room(job, ledger=ledger, fit_cache=fit_cache, sites=self._sites)
-            self._hope[job.shape] = isinstance(found, Room)
-        return self._hope[job.shape]
+            self.hope[job.shape] = isinstance(found, Room)
+        return self.hope[job.shape]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """All that decides whether a shape has room at the beginning of a cycle.
+
+    - `changes`: the number of changes of the cluster's ledger
+    - `limits`: its limits of tenants
+    - `claims`: what is claimed on a copy of it for admitted workers without a node
+    - `ends`: the keys of the claims that are known to end
+    - `sites`: the nodes of each site of the cycle
+    """
+
+    changes: int
+    limits: Limits
+    claims: tuple[Claim, ...] = ()
+    ends: frozenset[str] = frozenset()
+    sites: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortages:
+    """What cycles on one ground find out: shapes without room, and whether the known ends would make room for them.
+
+    A cycle reads them, and adds what it finds before it commits or releases anything.
+    """
+
+    refused: dict[object, Shortage] = field(default_factory=dict)
+    hope: dict[object, bool] = field(default_factory=dict)
+
+
+class KnownShortages:
+    """The shortages of the last ground."""
+
+    def __init__(self) -> None:
+        self._ground: Ground | None = None
+        self._found = Shortages()
+
+    def on(self, ground: Ground | None) -> Shortages:
+        """What is known on this ground. None is one that no other cycle has.
+
+        Other cycles may begin while one pauses, so what it holds stays with its ground.
+        """
+        if ground is None or ground != self._ground:
+            self._ground, self._found = ground, Shortages()
+        return self._found

@@ -117,7 +117,7 @@ class _Awaited:
         self._coming = iter(coming)
         self._next = next(self._coming, None)
 
-    def merged_with(self, pending: list[Candidate], *, look: SchedulingCycle) -> list[Candidate]:
+    def merged_with(self, pending: Sequence[Candidate], *, look: SchedulingCycle) -> Sequence[Candidate]:
         """The waiting jobs and those that have arrived by the time of `look`, in order."""
         came = []
         while self._next is not None and self._next[0] <= look.now:

@@ -55,12 +55,11 @@ def candidate_of(
     nodes: tuple[str, ...] = (),
     number: int,
     rules: Rules,
-    site: str | None = None,
 ) -> Candidate | None:
     """The job as a candidate; None without `ways`, which means that its request is unreadable.
 
     `workers` have no node yet, and a plan that holds has `nodes` for them. `child` is its own batch Job, `admitted` the
-    way in which the queue admitted it. `site` is what `site_of_job` returns, if the caller has it.
+    way in which the queue admitted it.
     """
     ask = chosen_way(ways, child=child, admitted=admitted)
     if ask is None:
@@ -80,7 +79,7 @@ def candidate_of(
         created=job.metadata.creation_timestamp,
         number=number,
         name=key_of(job.metadata),
-        site=site_of_job(job, quotas=rules.quotas) if site is None else site,
+        site=site_of_job(job, quotas=rules.quotas),
         run_seconds=rules.run_times.run_seconds(job),
         limited=is_limited(job),
         limit_seconds=deadline_seconds(job),

@@ -12,7 +12,7 @@ from dovetail.engine.model.claims import Ask
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.limits.subjects import Subject, binding, subject_name
 from dovetail.queue.model.candidates import Candidate
-from dovetail.queue.model.gate import Refused
+from dovetail.queue.model.gate import APART, Refused
 from dovetail.queue.quota_tree.loans import Loans
 from dovetail.queue.quota_tree.resources import GPUS, MEMORY, amount_text, bare_text, counts_model
 from dovetail.queue.quota_tree.turns import fewest
@@ -138,6 +138,12 @@ class LimitGate:
         self._queued: dict[CounterKey, set[str]] = {}
         for key in running:
             self._count(key, takes=[(limit.counter, limit.need) for limit in self._terms_of(key).start])
+
+    def terms_of(self, job: Candidate) -> object:
+        """What the gate judges the job by; see `Gate`."""
+        terms = self._terms.get(job.key)
+        # A limit of queued jobs counts those before it; a tree counts for each quota what its jobs would take.
+        return APART if self.loans is not None or (terms is not None and terms.queue) else terms
 
     def refusal(self, job: Candidate) -> Refused | None:
         """Why a limit keeps the job waiting now.

@@ -1,7 +1,9 @@
 """Jobs as the queue sees them, their order, and the placement of one job as a whole."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from operator import attrgetter
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -30,6 +32,8 @@ class Shape:
 
 
 _SHAPES: Final[WeakValueDictionary[object, Shape]] = WeakValueDictionary()
+# The same for the kinds of candidates.
+_KINDS: Final[WeakValueDictionary[object, Shape]] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,8 @@ class Candidate:
     first: bool = False
     leave_seconds: float | None = None
     _shape: Shape | None = field(default=None, init=False, repr=False, compare=False)
+    _kind: Shape | None = field(default=None, init=False, repr=False, compare=False)
+    _rank: tuple[object, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def gpus(self) -> float:
@@ -97,6 +103,51 @@ class Candidate:
             object.__setattr__(self, "_shape", _SHAPES.setdefault(says, Shape()))
         assert self._shape is not None, "it was just set"
         return self._shape
+
+    @property
+    def kind(self) -> Shape:
+        """The key of jobs that a cycle tells apart by their place in the order alone, and by what counts them."""
+        if self._kind is None:
+            near = self.name.partition("/")[0]
+            lasts = self.run_seconds, self.limited, self.limit_seconds
+            says = (
+                self.shape,
+                self.priority,
+                self.share,
+                self.may_preempt,
+                self.first,
+                self.cpu_in_seconds,
+                near,
+                lasts,
+            )
+            object.__setattr__(self, "_kind", _KINDS.setdefault(says, Shape()))
+        assert self._kind is not None, "it was just set"
+        return self._kind
+
+    def of_another(self, *, key: str, created: str, number: int, name: str) -> "Candidate":
+        """The candidate of another job of this kind and namespace: both share what is known of the kind."""
+        other, put = object.__new__(Candidate), object.__setattr__
+        put(other, "_kind", self.kind)
+        for slot in _OF_KIND:
+            put(other, slot, getattr(self, slot))
+        for slot, value in (("key", key), ("created", created), ("number", number), ("name", name), ("_rank", None)):
+            put(other, slot, value)
+        return other
+
+    @property
+    def rank(self) -> tuple[object, ...]:
+        """The place in the queue: by priority, fair share, age, number and name; after those that are `first`."""
+        if self._rank is None:
+            # Each cycle sorts thousands of jobs, nearly all of which were there before.
+            rank = (not self.first, -self.priority, self.share, self.created, self.number, self.name, self.key)
+            object.__setattr__(self, "_rank", rank)
+        assert self._rank is not None, "it was just set"
+        return self._rank
+
+
+_OF_KIND: Final = tuple(
+    {each.name for each in fields(Candidate)} - {"key", "created", "number", "name", "_rank", "_kind"}
+)
 
 
 class Leaving(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -138,12 +189,18 @@ class NoRoom:
     shortage: Shortage
 
 
-def order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Sort candidates by priority, fair share, age, number and name, a total order; after those that are `first`."""
-    return sorted(
-        candidates,
-        key=lambda job: (not job.first, -job.priority, job.share, job.created, job.number, job.name, job.key),
-    )
+class InOrder(tuple[Candidate, ...]):  # noqa: SLOT001 - a tuple with slots cannot cache a property
+    """Candidates by their ranks."""
+
+    @cached_property
+    def kinds(self) -> list[Shape]:
+        """The kind of each."""
+        return [job.kind for job in self]
+
+
+def order(candidates: Iterable[Candidate]) -> InOrder:
+    """Sort candidates by their ranks."""
+    return candidates if isinstance(candidates, InOrder) else InOrder(sorted(candidates, key=attrgetter("rank")))
 
 
 def find_room(job: Candidate, *, ledger: Ledger, fit_cache: FitCache, sites: Sites) -> Room | NoRoom:
@@ -189,11 +246,13 @@ class Claimed:
     - `leaving`: when each claim is expected to end
     - `lost`: by job key, a node where the job's plan has no room any more
     - `late`: keys of jobs whose plan uses devices of pods that are about to end
+    - `claims`: what was committed
     """
 
     leaving: list[Leaving] = field(default_factory=list)
     lost: dict[str, str] = field(default_factory=dict)
     late: set[str] = field(default_factory=set)
+    claims: list[Claim] = field(default_factory=list)
 
 
 _Worker = tuple[str, int, Ask]
@@ -258,7 +317,7 @@ def claim_on_the_way(
     standing.forget_all_but(planned)
     for job in jobs:
         if job.ask.gpu is not None and not job.nodes:
-            claimed.leaving.extend(_claim_anywhere(job, ledger=ledger, sites=sites, fit_cache=fit_cache))
+            _claim_anywhere(job, ledger=ledger, sites=sites, fit_cache=fit_cache, claimed=claimed)
     return claimed
 
 
@@ -277,6 +336,7 @@ def _claim_on(
     claims = standing.claims(node, workers=asked)
     if claims is not None:
         ledger.commit_all(claims)
+        claimed.claims.extend(claims)
         claimed.leaving.extend(_end_of(claim, job=job) for (job, _), claim in zip(workers, claims, strict=True))
         return
     found, late = [], False
@@ -291,6 +351,7 @@ def _claim_on(
             late = True
         if isinstance(fit, Fit):
             found.append(fit.claim)
+            claimed.claims.append(fit.claim)
             claimed.leaving.extend(commit([fit.claim], job=job, ledger=ledger))
         else:
             claimed.lost[job.key] = node
@@ -312,16 +373,15 @@ def _check_after(going: frozenset[str], *, job: Candidate, node: str, key: str, 
     return found
 
 
-def _claim_anywhere(job: Candidate, *, ledger: Ledger, sites: Sites, fit_cache: FitCache) -> list[Leaving]:
+def _claim_anywhere(job: Candidate, *, ledger: Ledger, sites: Sites, fit_cache: FitCache, claimed: Claimed) -> None:
     """Claim for the workers of a job without a plan, one by one."""
-    leaving = []
     for worker in range(job.workers):
         key, nodes = f"{job.key}/{worker}", sites.get(job.site)
         found = place(ledger, ask=job.ask, workers=1, key=key, nodes=nodes, fit_cache=fit_cache)
         if isinstance(found, Shortage):
             break
-        leaving += commit(found, job=job, ledger=ledger)
-    return leaving
+        claimed.claims.extend(found)
+        claimed.leaving.extend(commit(found, job=job, ledger=ledger))
 
 
 def commit(claims: Iterable[Claim], *, job: Candidate, ledger: Ledger, at_seconds: float = 0.0) -> list[Leaving]:

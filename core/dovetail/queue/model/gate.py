@@ -5,7 +5,7 @@ Values and the protocol.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from dovetail.api.gpujob import Reason
 from dovetail.api.reasons.clause import Sentence
@@ -20,6 +20,10 @@ class Refused(Sentence):
     reason: Reason
 
 
+# The terms of a job that no other job shares.
+APART: Final = object()
+
+
 class Gate(Protocol):
     """Counts what the jobs of one scheduling cycle take of their limits.
 
@@ -31,6 +35,12 @@ class Gate(Protocol):
     @property
     def loans(self) -> Loans | None:
         """The use of the tree of quotas; None without a tree."""
+
+    def terms_of(self, job: Candidate) -> object:
+        """What the gate judges the job by: jobs of one shape with the identical object are judged alike.
+
+        None for a job without limits. `APART` for a job that it judges by its own name, or by those before it.
+        """
 
     def refusal(self, job: Candidate) -> Refused | None:
         """Why a limit keeps the job waiting now; None where it may start if there is room."""
@@ -55,6 +65,10 @@ class Open:
     """No limits."""
 
     loans: Loans | None = None
+
+    def terms_of(self, job: Candidate) -> object:  # noqa: ARG002 - the protocol's
+        """No terms."""
+        return None
 
     def refusal(self, job: Candidate) -> Refused | None:  # noqa: ARG002 - the protocol's
         """No refusal."""

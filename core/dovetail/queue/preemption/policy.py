@@ -6,7 +6,8 @@ It picks the fewest victims, then those of the lowest priority, then the younges
 next cycle gets the preempted jobs as input and proves again that they suffice.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -93,7 +94,9 @@ class Evictor:
     def __post_init__(self) -> None:
         self._covered.update({each.key: each.covered_pods for each in self.running if each.covered_pods})
         for each in self.running:
-            (self._movers_by_job if each.moves else self._victims_by_job).setdefault(each.yields_to, []).append(each)
+            if each.yields_to:
+                by_job = self._movers_by_job if each.moves else self._victims_by_job
+                by_job.setdefault(each.yields_to, []).append(each)
 
     @property
     def takes_seconds(self) -> float:
@@ -168,9 +171,14 @@ class Evictor:
         return Reservation(job=job, at_seconds=self.takes_seconds, claims=proof.room.claims)
 
     @property
-    def have_victims(self) -> Container[str]:
+    def have_victims(self) -> Collection[str]:
         """The keys of the jobs that others end for, by the decisions of earlier cycles."""
         return self._victims_by_job
+
+    @property
+    def served(self) -> AbstractSet[str]:
+        """The keys of the jobs that others end or move for."""
+        return self._victims_by_job.keys() | self._movers_by_job.keys()
 
     def has_room_of_others(self, job: Candidate) -> bool:
         """Whether jobs have ended for this one, and none still runs that is to."""
@@ -321,7 +329,7 @@ _HOUR: Final = timedelta(hours=1)
 
 
 def rules_now(rules: Rules, *, jobs: Iterable[GPUJob], now: datetime) -> Rules:
-    """The rules with `left` reduced by the preemptions of the last hour. `jobs` are all GPUJobs."""
+    """The rules with `left` reduced by the preemptions of the last hour. `jobs` are all that run or have run."""
     return replace(rules, left=max(0, rules.left - _spent(jobs, now=now))) if rules.gap else rules
 
 

@@ -42,7 +42,7 @@ def test_what_decides_the_order_and_only_then_what_comes_after_it(
     first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     one, other = (replace(make_job(), **facts) for facts in (first, second))
-    assert order([other, one]) == order([one, other]) == [one, other]
+    assert order([other, one]) == order([one, other]) == (one, other)
 
 
 @pytest.mark.parametrize(("gpu", "workers", "gpus"), [("2", 3, 6.0), ("0.25", 2, 0.5), ("2x0.5", 1, 1.0)])

@@ -5,7 +5,7 @@ from dataclasses import replace
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.simulation import foresee
 from dovetail.queue.model.candidates import Candidate, order
-from dovetail.queue.model.gate import Refused
+from dovetail.queue.model.gate import APART, Refused
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.backfill.test_backfill import HOUR, make_job, run
@@ -18,6 +18,9 @@ class AtMost:
         self.most = most
         self.running = running
         self.loans = None
+
+    def terms_of(self, job: Candidate) -> object:
+        return APART
 
     def refusal(self, job: Candidate) -> Refused | None:
         if self.running < self.most:
@@ -82,5 +85,5 @@ def test_looking_ahead_a_job_starts_when_its_limit_lets_it() -> None:
 
 def test_of_one_priority_those_go_first_who_have_used_less() -> None:
     heavy, light = make_job("heavy", "1"), make_job("light", "1", at=1)
-    assert order([replace(heavy, share=0.7), light]) == [light, replace(heavy, share=0.7)]
+    assert order([replace(heavy, share=0.7), light]) == (light, replace(heavy, share=0.7))
     assert order([replace(heavy, share=0.7, priority=11), light])[0].name == "team/heavy"
