@@ -20,7 +20,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.queue import cycle as core_cycle
-from dovetail.queue import repeats
+from dovetail.queue import verdicts
 from dovetail.queue.preemption.policy import Rules
 from dovetail_operator.controller.controller import Controller, build_controller
 from dovetail_operator.controller.informers import Informers
@@ -102,7 +102,7 @@ def watched(loop: VirtualLoop, *, failures: list[Exception], slow_cycles: bool) 
             stack.enter_context(mock.patch(f"dovetail_operator.queue.{module}.TimeSlices", _Slices))
         stack.enter_context(mock.patch.object(core_cycle, "SchedulingCycle", CheckedCycle))
         # Few jobs wait at a time: all but the first one keep their verdicts without another judgement.
-        stack.enter_context(mock.patch.object(repeats, "RENEWED_JOBS", 1))
+        stack.enter_context(mock.patch.object(verdicts, "RENEWED_JOBS", 1))
         yield
 
 

@@ -18,6 +18,7 @@ from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.jobs.cpu_fallback import BUSY, NEVER_SERVED, on_cpu
 from dovetail.logs import get_logger
+from dovetail.queue import verdicts
 from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
 from dovetail.queue.backfill.reservation import Reservation, kept_now
 from dovetail.queue.backfill.residual import ResidualCapacity, Shortages, Tries
@@ -29,8 +30,7 @@ from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.reclaim import Reclaim
 from dovetail.queue.preemption.victims import Residual
 from dovetail.queue.quota_tree.turns import in_turn
-from dovetail.queue.repeats import NONE_BEFORE, Previous, Repeats, new_verdicts
-from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, in_short, kept_back, waits_because, with_clause
+from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, kept_back, waits_because, with_clause
 
 # Ends closer together than this count as one when the cycle simulates the future: so many seconds, or this share of the
 # time until then.
@@ -55,7 +55,7 @@ def admit(
     windows: Windows | None = None,
     growth: Growth | None = None,
     shortages: Shortages | None = None,
-    previous: Previous = NONE_BEFORE,
+    previous: verdicts.Previous = verdicts.NONE_BEFORE,
 ) -> Iterator[Verdict]:
     """Yield one verdict for each waiting job, in order, without those that `previous` has and that stay.
 
@@ -75,7 +75,7 @@ def admit(
         growth=growth,
         shortages=shortages,
     )
-    yield from new_verdicts(look.in_order(waiting), judge=look.at, repeats=look.repeats, previous=previous)
+    yield from verdicts.new_verdicts(look.in_order(waiting), judge=look.at, repeats=look.repeats, previous=previous)
     look.end()
 
 
@@ -130,7 +130,7 @@ class SchedulingCycle:
         self._early = False
         # Jobs that others end for and jobs within guarantees or with advance reservations are judged by their names.
         apart = self._reclaim is not None or bool(self._windows.wanted or self._windows.reservations)
-        self._repeats = Repeats(gate=self._gate, alone=self._evictor.served, all_alone=apart)
+        self._repeats = verdicts.Repeats(gate=self._gate, alone=self._evictor.served, all_alone=apart)
         # None where each job is to be judged: growing pools count all of them.
         self.repeats = self._repeats if growth is None else None
         # Asked once: the cycle takes microseconds for most jobs.
@@ -284,7 +284,7 @@ class SchedulingCycle:
     def _log(self, step: str, *, job: Candidate, found: object) -> None:
         """One line for a step of a job, where the level is debug: a cycle has thousands of steps."""
         if self._logs:
-            log.debug(step, job=job.name or job.key, found=in_short(found))
+            log.debug(step, job=job.name or job.key, found=verdicts.in_short(found))
 
     def _beyond_limit(self, job: Candidate, *, waits: Waits) -> Verdict:
         """The verdict on a job that a limit keeps waiting: what borrowers use of it may come back, as room does."""

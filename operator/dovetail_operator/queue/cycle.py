@@ -34,9 +34,8 @@ from dovetail.queue.limits.scope import reach
 from dovetail.queue.model.candidates import Candidate, Leaving, claim_on_the_way, order
 from dovetail.queue.preemption.policy import Evictor, Order, rules_now
 from dovetail.queue.preemption.victims import Running, without_pause
-from dovetail.queue.repeats import Previous
 from dovetail.queue.reshaping.messages import clause_of
-from dovetail.queue.verdicts import Admitted, Verdict, Waits, with_clause
+from dovetail.queue.verdicts import Admitted, Previous, Verdict, Waits, with_clause
 from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.plan import reserved_room
 from dovetail_operator.job.plan_doubts import Doubt, doubt_about, doubt_of_refusal

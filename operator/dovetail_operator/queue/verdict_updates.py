@@ -9,8 +9,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from dovetail.queue.repeats import RENEWED_JOBS, is_kept
-from dovetail.queue.verdicts import Admitted, Verdict, Waits
+from dovetail.queue.verdicts import RENEWED_JOBS, Admitted, Verdict, Waits, is_kept
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.decisions import Decisions
 

@@ -231,9 +231,8 @@ class Candidacies(Remembered[_Kept]):
 def _spec_of(job: GPUJob, *, state: State, workers: int) -> tuple[bytes, Subject, int] | None:
     """What decides about the candidate of a waiting job except its name; None for one that has run or is alone."""
     status = job.status
-    has_run = status.attempts or status.start_time or status.placement or status.memory or status.earlier_run_seconds
-    has_run = has_run or status.move
-    digest = b"" if has_run else state.requests.read(job).digest
+    ran = bool(status.start_time or status.earlier_run_seconds or status.memory or status.move)
+    digest = b"" if ran or status.attempts or status.placement else state.requests.read(job).digest
     return (digest, subject_of(job), workers) if digest else None
 
 

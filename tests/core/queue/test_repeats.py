@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dovetail.queue import cycle as core_cycle
-from dovetail.queue import repeats
+from dovetail.queue import verdicts
 from dovetail.queue.backfill.residual import Ground, KnownShortages, Shortages
 from dovetail.queue.cycle import SchedulingCycle, admit
 from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
@@ -17,8 +17,7 @@ from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.model.gate import APART, Gate
 from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.victims import Running
-from dovetail.queue.repeats import Previous
-from dovetail.queue.verdicts import Admitted, Verdict, Waits
+from dovetail.queue.verdicts import Admitted, Previous, Verdict, Waits
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.backfill.test_backfill import make_job
 from tests.core.queue.quota_tree.builders import make_quota
@@ -31,7 +30,7 @@ SOMEONE = Subject(namespace="team", user="ada")
 
 @pytest.fixture(autouse=True)
 def _few_are_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "RENEWED_JOBS", FIRST)
+    monkeypatch.setattr(verdicts, "RENEWED_JOBS", FIRST)
 
 
 class OneByOne(SchedulingCycle):
