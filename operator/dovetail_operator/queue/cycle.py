@@ -389,14 +389,11 @@ def with_those_on_the_way(state: State, *, cycle: Cycle) -> tuple[Ledger, list[L
     for uid, node in lost.items():
         cycle.doubts[uid] = doubt_about(node, view=state.store.view, others_go_on=uid in cycle.replaceable)
     leaving = [*cycle.leaving, *claimed.leaving, *replaced]
-    ground = Ground(
-        changes=changes,
-        limits=ledger.limits,
-        claims=tuple(claimed.claims),
-        ends=frozenset(each.key for each in leaving),
-        sites={site: tuple(nodes) for site, nodes in cycle.sites.items()},
-    )
-    cycle.ground = None if replaced else ground
+    cycle.ground = None
+    if not replaced:
+        claims, ends = tuple(claimed.claims), frozenset(each.key for each in leaving)
+        sites = {site: tuple(nodes) for site, nodes in cycle.sites.items()}
+        cycle.ground = Ground(changes=changes, limits=ledger.limits, claims=claims, ends=ends, sites=sites)
     return ledger, leaving
 
 
