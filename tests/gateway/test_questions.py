@@ -109,6 +109,7 @@ async def test_a_spec_that_cannot_be_read_is_no_failure_of_the_gateway(face: Fac
     "field",
     [
         {"beginTime": "1000-00-00T00000000Z"},
+        {"moveRequestTime": "1000-00-00T00000000Z"},
         {"reservation": {"durationSeconds": 60, "renewTime": "1000-00-00T00000000Z"}},
     ],
 )

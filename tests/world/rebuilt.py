@@ -32,6 +32,7 @@ NOT_FROM_OBJECTS: Final = {
     "Quotas._recent": "of the last computation, at its time",
     "Quotas._cards": "the cycles note the cards",
     "Quotas.kept": "the cycles place windows",
+    "Quotas._in_force": "of the last cycle, at its time",
     "JobPods._listed": "computed when asked: every job's pods are compared",
     "TaskIndex._names": "computed when asked: every job's tasks are compared",
     "TaskIndex._waiting": "computed when asked: every job's tasks are compared",

@@ -36,6 +36,7 @@ def asked_job(new: NewRequest, *, user: str) -> GPUJob:
     except UnreadableError as error:
         raise RequestFailedError(422, reason="Invalid", message=f"spec cannot be read: {error.problem}") from error
     check_time("spec.beginTime", text=job.spec.begin_time)
+    check_time("spec.moveRequestTime", text=job.spec.move_request_time)
     if job.spec.reservation is not None:
         check_time("spec.reservation.renewTime", text=job.spec.reservation.renew_time)
     return job

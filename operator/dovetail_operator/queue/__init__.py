@@ -4,7 +4,7 @@ loop                    runs one cycle after another
 wake_up                 when the next cycle runs
 time_slices             shares the event loop with other tasks
 pausable                iterators whose deep calls pause for the event loop
-cycle                   one cycle: inputs, verdicts, estimates
+cycle                   one cycle: inputs and verdicts
 cycle_caches            what cycles cache for each other
 verdict_updates         which new verdicts replace the previous ones
 overtaken_plans         plans that newer facts contradict

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,7 +19,6 @@ from dovetail.jobs.moves import under_way
 from dovetail.pods.disruption_budgets import disruptions_allowed
 from dovetail.queue.backfill.residual import Ground
 from dovetail.queue.cycle import admit
-from dovetail.queue.estimates.monte_carlo import foresee_with_range
 from dovetail.queue.growing.autoscaler_answer import Answer
 from dovetail.queue.growing.growth import Growth, build_growth
 from dovetail.queue.growing.requests import provisioning_request_name
@@ -318,53 +316,6 @@ def _by_way(place: QueuePlace, *, at: str, now: datetime) -> QueuePlace:
         estimated_start_latest=at,
         basis=BASIS_OF_PREEMPTION,
     )
-
-
-def estimates(state: State, *, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | None]:
-    """Yield when the first waiting jobs are likely to start, by UID.
-
-    `decide` sets their positions.
-
-    Yields None from time to time, so that the caller can pause the work.
-    """
-    ledger, leaving = with_those_on_the_way(state, cycle=cycle)
-    counted, children = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage), children_of_jobs(state)
-    capacity = state.store.quotas.capacity(state.store.view.ledger)
-    gate = partial(state.store.quotas.gate, counted, children=children, capacity=capacity)
-    yield from _note_arrivals(state, cycle=cycle)
-    coming = state.store.expectations.coming(now=cycle.now)
-    windows = windows_of(
-        state.store.quotas,
-        counted=counted,
-        view=state.store.view,
-        ledger=ledger,
-        leaving=leaving,
-        now=cycle.now,
-        gate=gate() if state.store.quotas.reserve else None,
-    )
-    for start in foresee_with_range(
-        cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, coming=coming, windows=windows
-    ):
-        # A long simulation runs in parts, and the job may have been deleted in between.
-        if start is None or not _is_there(state, cycle=cycle, uid=start.key):
-            yield None
-        else:
-            yield start.key, state.store.expectations.place(start, now=cycle.now)
-
-
-def _is_there(state: State, *, cycle: Cycle, uid: str) -> bool:
-    job = state.store.jobs.get(cycle.keys[uid])
-    return job is not None and job.metadata.uid == uid
-
-
-def _note_arrivals(state: State, *, cycle: Cycle) -> Iterator[None]:
-    """Learn from new jobs, the oldest first."""
-    for job in state.store.expectations.new(state.store.jobs.values()):
-        state.store.expectations.came(
-            job,
-            candidate=cycle.caches.candidates.candidate(job, state=state, workers=job.spec.workers, sites=cycle.sites),
-        )
-        yield None
 
 
 def with_those_on_the_way(state: State, *, cycle: Cycle) -> tuple[Ledger, list[Leaving]]:

@@ -4,21 +4,25 @@ A cycle writes the latest estimates into the verdicts of the jobs that wait.
 """
 
 import asyncio
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from dovetail.api.gpujob import QueuePlace
 from dovetail.kube.retry_log import log_failure
+from dovetail.queue.estimates.monte_carlo import foresee_with_range
+from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.verdicts import Waits
-from dovetail_operator.queue.cycle import BASIS_OF_PREEMPTION, Cycle, estimates, survey
+from dovetail_operator.queue.cycle import BASIS_OF_PREEMPTION, Cycle, survey, with_those_on_the_way
 from dovetail_operator.queue.cycle_caches import CycleCaches
 from dovetail_operator.queue.time_slices import SLICE_SECONDS, TimeSlices
 from dovetail_operator.queue.verdict_updates import RENEWAL_SECONDS, VerdictUpdates
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.state import State
+from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 
 # The share of time that estimates may take, which delay no start, and the shortest time between two.
 _SHARE: Final = 0.05
@@ -148,3 +152,50 @@ def seconds_until_next(slices: TimeSlices) -> float:
     by twenty times the pause.
     """
     return max(_PAUSE_SECONDS, slices.busy_seconds / _SHARE)
+
+
+def estimates(state: State, *, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | None]:
+    """Yield when the first waiting jobs are likely to start, by UID.
+
+    `decide` sets their positions.
+
+    Yields None from time to time, so that the caller can pause the work.
+    """
+    ledger, leaving = with_those_on_the_way(state, cycle=cycle)
+    counted, children = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage), children_of_jobs(state)
+    capacity = state.store.quotas.capacity(state.store.view.ledger)
+    gate = partial(state.store.quotas.gate, counted, children=children, capacity=capacity)
+    yield from _note_arrivals(state, cycle=cycle)
+    coming = state.store.expectations.coming(now=cycle.now)
+    windows = windows_of(
+        state.store.quotas,
+        counted=counted,
+        view=state.store.view,
+        ledger=ledger,
+        leaving=leaving,
+        now=cycle.now,
+        gate=gate() if state.store.quotas.reserve else None,
+    )
+    for start in foresee_with_range(
+        cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, coming=coming, windows=windows
+    ):
+        # A long simulation runs in parts, and the job may have been deleted in between.
+        if start is None or not _is_there(state, cycle=cycle, uid=start.key):
+            yield None
+        else:
+            yield start.key, state.store.expectations.place(start, now=cycle.now)
+
+
+def _is_there(state: State, *, cycle: Cycle, uid: str) -> bool:
+    job = state.store.jobs.get(cycle.keys[uid])
+    return job is not None and job.metadata.uid == uid
+
+
+def _note_arrivals(state: State, *, cycle: Cycle) -> Iterator[None]:
+    """Learn from new jobs, the oldest first."""
+    for job in state.store.expectations.new(state.store.jobs.values()):
+        state.store.expectations.came(
+            job,
+            candidate=cycle.caches.candidates.candidate(job, state=state, workers=job.spec.workers, sites=cycle.sites),
+        )
+        yield None

@@ -25,7 +25,8 @@ from dovetail.query.queue_view import queue_view
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.verdicts import Admitted, Verdict
-from dovetail_operator.queue.cycle import decide, estimates, running_jobs, survey
+from dovetail_operator.queue.cycle import decide, running_jobs, survey
+from dovetail_operator.queue.start_estimates import estimates
 from dovetail_operator.state.state import State, build_state
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 from tests.core.query.clusters import RandomCluster, random_cluster

@@ -11,7 +11,8 @@ from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.lifecycle.reconcile import reconcile
-from dovetail_operator.queue.cycle import decide, estimates, survey
+from dovetail_operator.queue.cycle import decide, survey
+from dovetail_operator.queue.start_estimates import estimates
 from dovetail_operator.queue.verdict_updates import RENEWAL_SECONDS, RENEWED_JOBS, VerdictPacing
 from dovetail_operator.state.state import State
 from tests.operator_.builders import NO_ROOM, NOW, at, condition, make_child, make_job, make_pod, make_state

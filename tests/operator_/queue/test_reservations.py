@@ -8,7 +8,8 @@ import pytest
 from dovetail.api.builtin import Node
 from dovetail.api.gpujob import GPUJob
 from dovetail.queue.verdicts import Admitted, Waits
-from dovetail_operator.queue.cycle import estimates, survey
+from dovetail_operator.queue.cycle import survey
+from dovetail_operator.queue.start_estimates import estimates
 from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 from tests.operator_.queue.test_quotas import add, make_quota, verdicts

@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 from dovetail.api.gpujob import QueuePlace
 from dovetail.queue.verdicts import Verdict, Waits
 from dovetail_operator.job.observation import Notice
-from dovetail_operator.queue.cycle import BASIS_OF_PREEMPTION, Cycle, estimates
+from dovetail_operator.queue.cycle import BASIS_OF_PREEMPTION, Cycle
 from dovetail_operator.queue.cycle_caches import caches_for
-from dovetail_operator.queue.start_estimates import StartEstimates
+from dovetail_operator.queue.start_estimates import StartEstimates, estimates
 from dovetail_operator.queue.verdict_updates import VerdictUpdates
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.state import State

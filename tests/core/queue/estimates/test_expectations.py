@@ -7,7 +7,8 @@ import pytest
 
 from dovetail.queue.estimates.expectations import REMEMBERED, Expectations, groups_of
 from dovetail.queue.estimates.simulation import Start
-from dovetail_operator.queue.cycle import estimates, survey
+from dovetail_operator.queue.cycle import survey
+from dovetail_operator.queue.start_estimates import estimates
 from dovetail_operator.state.state import State
 from tests.core.queue.backfill.test_backfill import make_job as make_candidate
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
