@@ -55,6 +55,13 @@ def cpu_in_seconds(job: GPUJob, *, after_seconds: float | None, now: datetime) -
     return max(0.0, after_seconds - (now - moment(start)).total_seconds())
 
 
+def falls_back(cpu_in_seconds: float | None, *, reason: Reason, now_seconds: float) -> bool:
+    """Whether a job runs on the CPU at `now_seconds` instead of waiting; `cpu_in_seconds` as above."""
+    if cpu_in_seconds is None:
+        return False
+    return reason == NEVER_SERVED or (reason in BUSY and cpu_in_seconds <= now_seconds)
+
+
 def wait_start_time(job: GPUJob, *, reason: str, after_seconds: float | None, now: datetime) -> str | None:
     """The `status.gpuWaitStartTime` of a job that the queue does not admit, for this reason."""
     if after_seconds is None or math.isinf(after_seconds):

@@ -16,7 +16,7 @@ from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.score.fit_cache import FitCache
-from dovetail.jobs.cpu_fallback import BUSY, NEVER_SERVED, on_cpu
+from dovetail.jobs.cpu_fallback import falls_back, on_cpu
 from dovetail.logs import get_logger
 from dovetail.queue import verdicts
 from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
@@ -113,7 +113,7 @@ class SchedulingCycle:
         self._ends: dict[str, Leaving] = {}
         # A heap from the first call of `advance` on.
         self._due: list[tuple[float, Leaving]] = []
-        self._is_ahead = False
+        self._is_ahead = self._early = False
         self._expect(leaving)
         self._due += [(each.expected_seconds, each) for each in self._windows.ends()]
         self.reservation: Reservation | None = None
@@ -127,7 +127,6 @@ class SchedulingCycle:
         self._refused_before: dict[object, Shortage] = {}
         self._freed: set[str] = set()
         self._now = self._before = 0.0
-        self._early = False
         # Jobs that others end for and jobs within guarantees or with advance reservations are judged by their names.
         apart = self._reclaim is not None or bool(self._windows.wanted or self._windows.reservations)
         self._repeats = verdicts.Repeats(gate=self._gate, alone=self._evictor.served, all_alone=apart)
@@ -197,9 +196,7 @@ class SchedulingCycle:
     @property
     def is_after_windows(self) -> bool:
         """Whether the period of an advance reservation has just ended."""
-        return self._before < self._now and any(
-            self._before < end.at_seconds <= self._now for end in self._windows.ends()
-        )
+        return any(self._before < end.at_seconds <= self._now for end in self._windows.ends())
 
     @property
     def leaving(self) -> list[Leaving]:
@@ -263,7 +260,7 @@ class SchedulingCycle:
         verdict = self._admit(job, room=found) if isinstance(found, Room) else waits_because(job, why=found)
         self._log("3. reservations", job=job, found=verdict)
         # 4. Fall back to the CPU, for a job that no longer waits for busy GPUs.
-        if isinstance(verdict, Waits) and self._falls_back(job, waits=verdict):
+        if isinstance(verdict, Waits) and falls_back(job.cpu_in_seconds, reason=verdict.reason, now_seconds=self._now):
             self._log("4. fall back to the CPU", job=job, found=verdict)
             return self._on_cpu(job, instead=verdict)
         if isinstance(verdict, Admitted):
@@ -350,12 +347,6 @@ class SchedulingCycle:
         self._refused_before.clear()
         self._ledger_changed()
 
-    def _falls_back(self, job: Candidate, *, waits: Waits) -> bool:
-        """Whether the job runs on the CPU instead of waiting for this reason."""
-        if job.cpu_in_seconds is None:
-            return False
-        return waits.reason == NEVER_SERVED or (waits.reason in BUSY and job.cpu_in_seconds <= self._now)
-
     def _on_cpu(self, job: Candidate, *, instead: Waits) -> Verdict:
         """Admit all workers without their GPUs, within the limits that count jobs."""
         asked = replace(job, ask=on_cpu(job.ask), others=())
@@ -409,10 +400,7 @@ class SchedulingCycle:
             self._preempting = made
 
     def _may_preempt_too(self, first: Reservation) -> bool:
-        """Whether a later job may preempt too.
-
-        Only one does per cycle, and none while jobs are preempted for the first one.
-        """
+        """Whether a later job may preempt too: one a cycle may, and none while others end for the first one."""
         return (
             self._evictor.rules.gap > 0 and self._preempting is None and not self._evictor.preempts_for(first.job.key)
         )
