@@ -58,8 +58,8 @@ DOCUMENTS = [
     "explain 7",
     "explain request 1", "move plan 7", "gjob show 7", "cordon a:1", "adopt a",
 ]  # fmt: skip
-# They need no cluster, or bring up their own.
-WITHOUT = {"completion", "config", "console", "demo", "gflowd", "migrate", "replay", "sandbox", "simulate"}
+# They need no cluster, bring up their own, or ask it only when somebody asks them.
+WITHOUT = {"completion", "config", "console", "demo", "gflowd", "mcp", "migrate", "replay", "sandbox", "simulate"}
 
 
 @pytest.fixture(autouse=True)

@@ -61,6 +61,7 @@ class Watch:
         meta = pod["metadata"]
         if pod["status"]["phase"] != "Running" or not meta.get("ownerReferences"):
             return
+        # A job that was made again under the name of one whose pods still end is another job.
         owner = meta["ownerReferences"][0]
         key = f"{meta['namespace']}/{owner['name']}"
         alike = [
@@ -68,7 +69,7 @@ class Watch:
             for each in self._world.server.all("pods")
             if each["status"]["phase"] == "Running"
             and each["metadata"]["namespace"] == meta["namespace"]
-            and [one["name"] for one in each["metadata"].get("ownerReferences", ())] == [owner["name"]]
+            and [one["uid"] for one in each["metadata"].get("ownerReferences", ())] == [owner["uid"]]
             and each["metadata"]["annotations"].get("batch.kubernetes.io/job-completion-index")
             == meta["annotations"].get("batch.kubernetes.io/job-completion-index")
         ]

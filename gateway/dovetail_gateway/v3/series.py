@@ -128,7 +128,8 @@ class TimeSeries:
         namespace, name = wanted.namespace, wanted.name or ""
         if namespace is None:
             raise _invalid("namespace is missing: of=Job is asked of one job of a namespace")
-        missing = RequestFailedError(404, reason="NotFound", message=f"there are no samples of job {namespace}/{name}")
+        message = f"there are no samples of a job {name} in namespace {namespace} that you may list"
+        missing = RequestFailedError(404, reason="NotFound", message=message)
         if not sees.sees(namespace):
             raise missing
         job = self._cache.jobs.get(f"{namespace}/{name}")

@@ -59,9 +59,9 @@ def test_the_start_waits_for_the_grace_period_of_the_kind_of_preemption(reclaim:
     others = view(running("a"), running("b"), running("c"))
     evictor, asked, another = others.evictor(), candidate("asked"), candidate("another")
     evictor.orders.update({
-        "a": Order(victim="a", by=asked, reclaim=reclaim),
+        "a": Order(victim="a", by=asked, reclaim=reclaim, grace_seconds=grace),
         "b": Order(victim="b", by=another, reclaim="" if reclaim else "of another one"),
-        "c": Order(victim="c", by=asked, reclaim=reclaim),
+        "c": Order(victim="c", by=asked, reclaim=reclaim, grace_seconds=grace / 2),
     })  # fmt: skip
     found = preempting(evictor, key="asked", others=others, reader=EVERYTHING, in_seconds=7.0)
     assert found is not None

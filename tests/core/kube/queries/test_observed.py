@@ -21,7 +21,8 @@ def empty(api: Api) -> None:
     for path in LISTS:
         api.answer(f"GET {path}", listing(version=1))
     for version in ("v1beta2", "v1beta1"):
-        api.answer(f"GET /apis/kueue.x-k8s.io/{version}/workloads", refusal(404))
+        for plural in ("workloads", "clusterqueues"):
+            api.answer(f"GET /apis/kueue.x-k8s.io/{version}/{plural}", refusal(404))
 
 
 async def test_the_pods_of_all_namespaces_are_asked_once(api: Api, client: Client) -> None:
