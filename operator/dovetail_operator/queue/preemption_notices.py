@@ -17,7 +17,7 @@ from dovetail.cluster.availability import is_leaving
 from dovetail.pods.disruption_budgets import disruptions_allowed, may_end_together
 from dovetail.queue.backfill.advance_reservation import is_reserve
 from dovetail.queue.model.candidates import Candidate
-from dovetail.queue.preemption.policy import Order, Rules
+from dovetail.queue.preemption.policy import Order
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.observation import Notice, Observed
@@ -224,18 +224,12 @@ def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice
         uid: Notice(
             by=order.by.key,
             message=order.reclaim or _preemptor_name(by_uid[uid], by=order.by, moves=order.moves),
-            grace_seconds=_grace_seconds(order, rules=state.preemption),
+            grace_seconds=max(_HELD_SECONDS, order.grace_seconds) if order.moves else order.grace_seconds,
             moves=order.moves,
         )
         for uid, order in orders.items()
         if uid in by_uid and not (order.moves and order.by.key in unheld)
     }  # fmt: skip
-
-
-def _grace_seconds(order: Order, *, rules: Rules) -> float:
-    if order.moves:
-        return max(_HELD_SECONDS, rules.grace_seconds)
-    return order.grace_seconds
 
 
 def _preemptor_name(job: GPUJob, *, by: Candidate, moves: bool) -> str:

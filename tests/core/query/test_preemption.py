@@ -60,7 +60,7 @@ def test_the_start_waits_for_the_grace_period_of_the_kind_of_preemption(reclaim:
     evictor, asked, another = others.evictor(), candidate("asked"), candidate("another")
     evictor.orders.update({
         "a": Order(victim="a", by=asked, reclaim=reclaim, grace_seconds=grace),
-        "b": Order(victim="b", by=another, reclaim="" if reclaim else "of another one"),
+        "b": Order(victim="b", by=another, grace_seconds=9.0, reclaim="" if reclaim else "of another one"),
         "c": Order(victim="c", by=asked, reclaim=reclaim, grace_seconds=grace / 2),
     })  # fmt: skip
     found = preempting(evictor, key="asked", others=others, reader=EVERYTHING, in_seconds=7.0)

@@ -57,14 +57,14 @@ class Order:
     """The job `victim` is preempted for the job `by`.
 
     `reclaim` is the message of a job that is ended for a guarantee; empty for a preemption by priority. A victim that
-    `moves` restarts elsewhere. `grace_seconds` are between the notice and the end of the pods of any other.
+    `moves` restarts elsewhere. `grace_seconds` are between the notice and the end of its pods.
     """
 
     victim: str
     by: Candidate
+    grace_seconds: float
     reclaim: str = ""
     moves: bool = False
-    grace_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -208,7 +208,11 @@ class Evictor:
             return None
         proof = proofs.reprieved(proof)
         self.orders.update(
-            {each.key: Order(victim=each.key, by=job, moves=True) for each in proof.victims if not each.left}
+            {
+                each.key: Order(victim=each.key, by=job, grace_seconds=self.rules.grace_seconds, moves=True)
+                for each in proof.victims
+                if not each.left
+            }
         )
         if self.loans is not None:
             # Those that move keep their own place in the limits.

@@ -46,6 +46,15 @@ def victims(*waiting: Candidate, ledger: Ledger, running: Sequence[Running], rul
     return {key.removeprefix("uid-"): order.by.key.removeprefix("uid-") for key, order in evictor.orders.items()}
 
 
+def test_an_order_by_priority_leaves_the_victim_the_grace_of_the_rules() -> None:
+    ledger = make_ledger()
+    add_node(ledger, "n", gpus=4)
+    rules = replace(RULES, grace_seconds=17.0, reclaim_grace_seconds=5.0)
+    evictor = Evictor(running=[start(ledger, make_job("x", "4", priority=10))], rules=rules)
+    list(admit([BOSS], ledger=ledger.copy(), sites={}, evictor=evictor))
+    assert {key: order.grace_seconds for key, order in evictor.orders.items()} == {"uid-x": 17.0}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     says: str

@@ -292,6 +292,9 @@ def decide(
     look = CheckedCycle(ledger, sites={}, gate=gate, evictor=evictor, windows=windows)
     verdicts = [look.at(job) for job in look.in_order(waiting)]
     look.end()
+    for order in evictor.orders.values():
+        usual = case.rules.reclaim_grace_seconds if order.reclaim else case.rules.grace_seconds
+        assert order.grace_seconds == usual, "no quota here has a reserve"
     ends = {key: order.by.key for key, order in evictor.orders.items()}
     return {key.removeprefix("uid-"): by.removeprefix("uid-") for key, by in ends.items()}, verdicts
 
