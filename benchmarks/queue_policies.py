@@ -123,17 +123,10 @@ def main() -> None:
         options.error(f"--nodes {args.nodes}: at least {largest}, so that every job has room at all")
     if not 0 <= args.repeated <= 1:
         options.error(f"--repeated {args.repeated:g}: a share from 0 to 1")
-    if args.philly:
-        try:
-            jobs = queue_philly.loaded(
-                args.philly, cluster=args.virtual_cluster, jobs=args.jobs, skip=args.skip, limits=args.limits
-            )
-        except (OSError, ValueError) as bad:
-            options.error(f"--philly {bad}")
-        largest = max(each.job.workers for each in jobs)
-        workloads = {"philly": (jobs, max(largest, queue_workload.nodes_for(jobs, load=args.load)))}
-    else:
-        workloads = {"month": (month_of(args), args.nodes)}
+    try:
+        workloads = {"philly": philly_of(args)} if args.philly else {"month": (month_of(args), args.nodes)}
+    except (OSError, ValueError) as bad:
+        options.error(f"--philly {bad}")
     if args.traces:
         trace = queue_workload.traced(args.traces / "openb_pod_list_default.csv", jobs=args.jobs)
         workloads["trace"] = (trace, queue_workload.nodes_for(trace, load=args.load))
@@ -148,6 +141,17 @@ def main() -> None:
     args.json.parent.mkdir(parents=True, exist_ok=True)
     args.json.write_text(json.dumps(found, indent=2) + "\n")
     draw(drawn).savefig(args.json.with_suffix(".png"), dpi=110)
+
+
+def philly_of(args: argparse.Namespace) -> tuple[list[Submission], int]:
+    """The jobs of the window that was asked for, and nodes for their load, as many as the largest job needs at least.
+
+    Raises `OSError` and `ValueError` for a table that cannot be read.
+    """
+    jobs = queue_philly.loaded(
+        args.philly, cluster=args.virtual_cluster, jobs=args.jobs, skip=args.skip, limits=args.limits
+    )
+    return jobs, max(*(each.job.workers for each in jobs), queue_workload.nodes_for(jobs, load=args.load))
 
 
 def month_of(args: argparse.Namespace) -> list[Submission]:

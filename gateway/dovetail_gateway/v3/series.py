@@ -127,7 +127,7 @@ class TimeSeries:
         """The curves of a job, also of one that has ended: by default from its start to its end."""
         namespace, name = wanted.namespace, wanted.name or ""
         if namespace is None:
-            raise _invalid("namespace is missing: of=Job is asked of one job of a namespace")
+            raise _invalid("namespace is missing: of=Job is asked of one job, so add namespace=NAMESPACE")
         message = f"there are no samples of a job {name} in namespace {namespace} that you may list"
         missing = RequestFailedError(404, reason="NotFound", message=message)
         if not sees.sees(namespace):

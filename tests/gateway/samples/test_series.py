@@ -188,7 +188,7 @@ async def test_no_curve_and_no_mark_names_what_one_may_not_list(api: GatewayApiS
     ("query", "sentence"),
     [
         ("of=Node", "name is missing: of=Node is asked of one node"),
-        ("of=Job&name=train", "namespace is missing: of=Job is asked of one job of a namespace"),
+        ("of=Job&name=train", "namespace is missing: of=Job is asked of one job, so add namespace=NAMESPACE"),
         (
             "of=Cluster&since=2026-11-01T02:00:00Z&until=2026-11-01T01:00:00Z",
             'since "2026-11-01T02:00:00Z": must be before until, which is 2026-11-01T01:00:00Z',
