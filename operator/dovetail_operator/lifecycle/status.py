@@ -147,9 +147,11 @@ def _places(seen: Observed, *, stage: Stage, placement: Placement | None) -> tup
     nodes, over = [pod.spec.node_name for pod in bound], stage.phase in FINISHED
     if not over and stage.phase not in {"Starting", "Running"}:
         return [], []
-    # A worker that succeeded holds nothing. One that failed ends the run, whose status keeps what it held.
-    holding = seen.pods if over else [pod for pod in seen.pods if pod.status.phase != "Succeeded"]
-    devices = devices_of(holding, given=seen.given)
+    # A worker that succeeded holds nothing. One that failed ends the run, whose status keeps what it held; so does the
+    # success of all, which their Job says a second later.
+    holding = [pod for pod in seen.pods if pod.status.phase != "Succeeded"]
+    all_succeeded = len(seen.pods) - len(holding) >= seen.job.spec.workers
+    devices = devices_of(seen.pods if over or all_succeeded else holding, given=seen.given)
     if over or _is_at_work(seen):
         # Pods that exceed their time limit or are deleted disappear before their Job says how it ended.
         before, there = seen.job.status, {worker_of(pod) for pod in bound}

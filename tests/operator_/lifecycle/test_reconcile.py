@@ -526,6 +526,14 @@ def test_a_job_that_is_over_names_all_that_it_held() -> None:
     assert [device.uuid for device in reconcile(seen()).status.devices] == ["GPU-a-0"]
 
 
+def test_a_job_whose_workers_all_succeeded_names_what_they_held_before_its_batch_job_says_so() -> None:
+    pods = [make_pod(worker, phase="Succeeded", node="a", devices=1, exit_code=0) for worker in range(2)]
+    both = reconcile(with_child(*pods, spec={"workers": 2})()).status
+    assert (both.phase, [device.worker for device in both.devices]) == ("Running", [0, 1])
+    # The other worker's pod is yet to be made again.
+    assert reconcile(with_child(pods[0], spec={"workers": 2})()).status.devices == []
+
+
 HELD = [
     {"worker": worker, "node": node, "index": 0, "uuid": f"GPU-{node}-0", "shareMilli": 1000, "memoryMiB": 100}
     for worker, node in enumerate(("a", "b"))
