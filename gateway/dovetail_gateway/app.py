@@ -47,18 +47,19 @@ from dovetail_gateway.v2.tasks import WAIT_SECONDS as TASK_WAIT_SECONDS
 from dovetail_gateway.v2.tasks import Tasks
 from dovetail_gateway.v2.templates import TemplateFile
 from dovetail_gateway.v3.effects import Effects
-from dovetail_gateway.v3.history import SECONDS as HISTORY_SECONDS
-from dovetail_gateway.v3.history import History
 from dovetail_gateway.v3.jobs import Jobs
 from dovetail_gateway.v3.logs import Logs
 from dovetail_gateway.v3.me import Myself
 from dovetail_gateway.v3.nodes import Nodes
+from dovetail_gateway.v3.past.history import SECONDS as HISTORY_SECONDS
+from dovetail_gateway.v3.past.history import History
+from dovetail_gateway.v3.past.series import TimeSeries
+from dovetail_gateway.v3.past.usage import GPUTime
 from dovetail_gateway.v3.plan import Plan
 from dovetail_gateway.v3.questions import Questions
+from dovetail_gateway.v3.quotas import Quotas
 from dovetail_gateway.v3.routes import routes as v3_routes
-from dovetail_gateway.v3.series import TimeSeries
 from dovetail_gateway.v3.snapshots import Snapshots
-from dovetail_gateway.v3.usage import GPUTime
 from dovetail_gateway.v3.waste import Waste
 
 if TYPE_CHECKING:
@@ -265,6 +266,7 @@ def routes(
         waste=Waste(cache, answers=answers, now=now),
         logs=Logs(cache, jobs=jobs, clients=clients, reviews=reviews, streams=streams),
         nodes=Nodes(cache),
+        quotas=Quotas(cache, answers=answers, clients=clients, reviews=reviews),
         series=TimeSeries(cache, sampler=sampler, now=now),
         usage=GPUTime(cache, sampler=sampler, now=now),
         questions=Questions(answers, jobs=jobs, reviews=reviews),

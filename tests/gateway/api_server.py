@@ -15,6 +15,7 @@ from tests.extender.api_server import LISTS, ApiServer, _status
 
 _JOBS = "/apis/dovetail.dev/v1beta1/namespaces/{namespace}/gpujobs"
 _QUERIES = "/apis/dovetail.dev/v1beta1/namespaces/{namespace}/historyqueries"
+_QUOTAS = "/apis/dovetail.dev/v1beta1/gpuquotas"
 _CONFIGMAPS = "/api/v1/namespaces/dovetail-system/configmaps"
 _ALL = "*"
 
@@ -41,7 +42,8 @@ class GatewayApiServer(ApiServer):
 
     A log that is followed ends once `log_ends` is set. `log_refusal`: logs get that answer.
     `events` are those of every object. `answer` is the status of every HistoryQuery, `questions` are their specs.
-    Watches show changes `late_seconds` after they happen.
+    Watches show changes `late_seconds` after they happen. The operator comes between the next `quota_writes` reads and
+    writes of a quota.
     """
 
     lists = {
@@ -76,6 +78,7 @@ class GatewayApiServer(ApiServer):
             {"metadata": {"name": "e"}, "type": "Normal", "reason": "Queued", "message": "it waits"}
         ]
         self.late_seconds = 0.0
+        self.quota_writes = 0
         self._uids = itertools.count(1)
 
     def _tell(self, kind: str, event: str, subject: dict[str, Any]) -> None:
@@ -97,6 +100,8 @@ class GatewayApiServer(ApiServer):
         app.router.add_get(_JOBS + "/{name}", self._get)
         app.router.add_patch(_JOBS + "/{name}", self._patch)
         app.router.add_patch("/apis/dovetail.dev/v1beta1/gpunodes/{name}", self._patch_node)
+        app.router.add_get(_QUOTAS + "/{name}", self._get_quota)
+        app.router.add_patch(_QUOTAS + "/{name}", self._patch_quota)
         app.router.add_delete(_JOBS + "/{name}", self._delete)
         # Last: of two handlers for one path and method the first answers, and the gateway's asks for rights.
         super().add_to(app)
@@ -226,6 +231,40 @@ class GatewayApiServer(ApiServer):
         self.put("gpunodes", node)
         return web.json_response(node)
 
+    async def _get_quota(self, request: web.Request) -> web.Response:
+        refused, quota = self._found_quota(request, "get")
+        return refused or web.json_response(quota)
+
+    async def _patch_quota(self, request: web.Request) -> web.Response:
+        refused, quota = self._found_quota(request, "patch")
+        if refused is not None:
+            return refused
+        patch = await request.json()
+        if self.quota_writes:
+            # The operator's status, between the gateway's read and its write.
+            self.quota_writes -= 1
+            self.put("gpuquotas", quota)
+        if patch["metadata"]["resourceVersion"] != quota["metadata"]["resourceVersion"]:
+            return _status(409, "Conflict", "the object has been modified; please apply your changes to the latest")
+        quota["spec"] = merge(quota["spec"], patch["spec"])
+        quota["metadata"]["generation"] = quota["metadata"].get("generation", 0) + 1
+        self.put("gpuquotas", quota)
+        return web.json_response(quota)
+
+    def _found_quota(self, request: web.Request, verb: str) -> tuple[web.Response | None, dict[str, Any]]:
+        user, name = self._user(request), request.match_info["name"]
+        if user is None:
+            return _status(401, "Unauthorized", "Unauthorized"), {}
+        self.requests.append((user.name, verb, f"gpuquotas/{name}"))
+        if not user.may(verb, ""):
+            return _status(403, "Forbidden", f'User "{user.name}" cannot {verb} resource "gpuquotas"'), {}
+        quota = self.objects["gpuquotas"].get(name)
+        return (
+            (_status(404, "NotFound", f'gpuquotas.dovetail.dev "{name}" not found'), {})
+            if quota is None
+            else (None, quota)
+        )
+
     async def _delete(self, request: web.Request) -> web.Response:
         refused, _ = self._found(request, "delete")
         if refused is not None:
@@ -251,6 +290,16 @@ class GatewayApiServer(ApiServer):
             return None
         message = f'User "{user.name}" cannot {verb} resource "gpujobs" in the namespace "{namespace}"'
         return _status(403, "Forbidden", message)
+
+
+def merge(value: Any, patch: Any) -> Any:
+    """A merge patch, as the real one applies it."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(value) if isinstance(value, dict) else {}
+    for key, each in patch.items():
+        found[key] = merge(found.get(key), each)
+    return {key: each for key, each in found.items() if each is not None}
 
 
 def _without_null(value: Any) -> Any:

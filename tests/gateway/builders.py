@@ -59,3 +59,12 @@ def make_bound_pod(name: str, *, namespace: str, job: str, number: int, device: 
         },
         "status": {"phase": "Running"},
     }
+
+
+def make_batch_job(job: dict[str, Any]) -> dict[str, Any]:
+    """The batch Job of a job, as the operator makes it."""
+    meta = job["metadata"]
+    owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
+    named = {"name": meta["name"], "namespace": meta["namespace"], "uid": uid_of("batch", meta["name"])}
+    labels = {"dovetail.dev/job": meta["name"]}
+    return {"metadata": named | {"labels": labels, "ownerReferences": [owner | {"controller": True}]}, "spec": {}}

@@ -36,6 +36,8 @@ BODIES: dict[str, Any] = {
     "/api/v3/jobs": {"namespace": "canaryns", "name": "mine", "spec": {"gpu": 1, "template": TEMPLATE}},
     "/api/v3/jobs/{namespace}/{name}": {"held": True},
     "/api/v3/jobs/{namespace}/{name}/effects": {"cancel": True},
+    "/api/v3/quotas/{name}": {"spec": {"guaranteed": {"gpus": 2}}},
+    "/api/v3/quotas/{name}/effects": {"spec": {"guaranteed": {"gpus": 2}}},
     "/api/v3/dry-run": {"namespace": "red", "spec": {"gpu": 8, "workers": 2, "template": TEMPLATE}},
 }
 # Of a hidden job, of one that is seen, and of what is not there. An answer may repeat the names of its own request.

@@ -18,7 +18,8 @@ from dovetail_gateway.routing.open_streams import MOST_STREAMS, Times
 from dovetail_gateway.stream import feed
 from dovetail_gateway.v1 import allocations, request
 from dovetail_gateway.v2 import tasks
-from dovetail_gateway.v3 import history, jobs
+from dovetail_gateway.v3 import jobs
+from dovetail_gateway.v3.past import history
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 USERS: Final = reviews.USER_REVIEWS

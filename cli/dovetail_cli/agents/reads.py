@@ -15,7 +15,7 @@ from dovetail.query.explain.rows import explanation_row
 from dovetail.query.jobs.columns import View
 from dovetail.query.jobs.filters import JobQuery, choose
 from dovetail.query.jobs.states import parse_states
-from dovetail.query.quotas import quota_list
+from dovetail.query.quotas.listing import quota_list
 from dovetail_cli.agents.session import Session, find
 from dovetail_cli.cluster import identity, snapshot
 from dovetail_cli.cluster.connection import list_jobs

@@ -8,11 +8,9 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpuquota import KIND, GPUAmounts, GPUQuota, Per, PreemptionPolicy
 from dovetail.api.resources import GPUQUOTAS
-from dovetail.decoding import convert
-from dovetail.queue.quota_tree.parents import circle_of
+from dovetail.query.quotas.changes import changed, patch_of, problem_of, problem_of_parent
 from dovetail.queue.quota_tree.tree_builder import tree_of
 from dovetail_cli.cluster.connection import Cluster, work
-from dovetail_cli.nodes.quota_plan import problem_of
 from dovetail_cli.submit.options.of_spec import one_of
 from dovetail_cli.ui.errors import UsageError
 from dovetail_cli.ui.job_names import check_object_name
@@ -87,51 +85,15 @@ def apply(name: str, *, changes: Mapping[str, Any], kubeconfig: str | None, cont
     return work(go, kubeconfig=kubeconfig, context=context)
 
 
-def patch_of(before: GPUQuota | None, *, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes as a merge patch of the spec.
-
-    Where a guarantee names GPUs alone, lifting that removes it as a whole: an empty one would guarantee 0 GPUs.
-    """
-    patch = dict(changes)
-    kept = None if before is None else before.spec.guaranteed
-    names_more = kept is not None and (kept.memory is not None or kept.models)
-    if patch.get("guaranteed") == {"gpus": None} and not names_more:
-        patch["guaranteed"] = None
-    return patch
-
-
-def changed(name: str, *, before: GPUQuota | None, patch: Mapping[str, Any]) -> GPUQuota:
-    """The quota as it will be after the patch."""
-    spec = _merged(msgspec.to_builtins(before.spec) if before is not None else {}, patch=patch)
-    return convert({"metadata": {"name": name}, "spec": spec}, as_type=GPUQuota)
-
-
-def _merged(value: Mapping[str, Any], *, patch: Mapping[str, Any]) -> dict[str, Any]:
-    """The value after a merge patch (RFC 7396)."""
-    merged = dict(value)
-    for field, new in patch.items():
-        merged[field] = _merged(merged.get(field) or {}, patch=new) if isinstance(new, dict) else new
-    return {field: each for field, each in merged.items() if each is not None}
-
-
 def check(quota: GPUQuota, *, others: Mapping[str, GPUQuota]) -> None:
     """Refuse fields that contradict each other, and a parent that cannot be one.
 
-    Raises `UsageError`, before anything is written. A parent that the change leaves as it is may be wrong.
+    Raises `UsageError`, before anything is written.
     """
-    name, parent = quota.metadata.name, quota.spec.parent
     if problem := problem_of(quota):
-        raise UsageError(f"GPUQuota {name}: {problem}")
-    if parent is None or (name in others and others[name].spec.parent == parent):
-        return
-    known = {**others, name: quota}
-    if parent not in known:
-        raise UsageError(f"--parent {parent}: there is no such GPUQuota: create it first")
-    if known[parent].spec.per != "Together":
-        per = known[parent].spec.per.lower()
-        raise UsageError(f"--parent {parent}: it counts each {per} by itself (per), so it can be no parent")
-    if circle := circle_of(name, quotas=known):
-        raise UsageError(f"--parent {parent}: the parents would form a circle ({' > '.join(circle)})")
+        raise UsageError(f"GPUQuota {quota.metadata.name}: {problem}")
+    if problem := problem_of_parent(quota, others=others):
+        raise UsageError(f"--parent {problem}")
 
 
 def delete(quotas: Sequence[str], *, kubeconfig: str | None, context: str | None) -> str:

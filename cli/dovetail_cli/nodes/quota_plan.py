@@ -1,22 +1,21 @@
 """`dovetail quota plan FILE`: what GPUQuotas in a file would do, before they are applied."""
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 
+from dovetail.answers.quotas import MemoryChange, QuotaPlan
 from dovetail.api.crd import structural_schema
-from dovetail.api.gpuquota import KIND, GPUQuota, GPUQuotaSpec
+from dovetail.api.gpuquota import KIND, GPUQuota
 from dovetail.api.schema_problems import first_problem
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.decoding import UnreadableError, convert
-from dovetail.formats.durations import moment
 from dovetail.formats.yaml_text import YAMLTextError, load_all_yaml
 from dovetail.names import API_VERSION
-from dovetail.query.quota_plan import MemoryChange, QuotaPlan, plan_quotas
-from dovetail.queue.quota_tree.guarantee_windows import zone_named
+from dovetail.query.quotas.changes import problem_of
+from dovetail.query.quotas.plan import plan_quotas
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.cluster.snapshot import take
 from dovetail_cli.ui import output
@@ -29,9 +28,6 @@ COLUMNS: Final = ("QUOTA", "GUARANTEED", "WOULD_BE", "USED")
 # Where a quota names memory.
 MEMORY_COLUMNS: Final = ("GIB_GUARANTEED", "GIB_WOULD_BE", "GIB_USED")
 _GIB_MIB: Final = 1024
-# A DNS subdomain, as Kubernetes wants names of objects.
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LONGEST_NAME: Final = 253
 
 
 def read(file: str) -> list[GPUQuota]:
@@ -77,70 +73,6 @@ def _quota(document: Any, *, number: int, file: str) -> GPUQuota:
     if problem := problem_of(quota):
         raise UsageError(f"{file}: GPUQuota {quota.metadata.name}: {problem}")
     return quota
-
-
-def problem_of(quota: GPUQuota) -> str:
-    """What the API server refuses of a quota's fields together, in a sentence; empty if nothing."""
-    spec, name = quota.spec, quota.metadata.name
-    if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
-        return f"metadata.name must be up to {_LONGEST_NAME} of a-z, 0-9, '-' and '.', such as team-a"
-    if spec.per != "Together" and (spec.parent is not None or spec.guaranteed is not None):
-        return f"spec.per {spec.per}: must be Together with a parent or a guarantee, which are for all of them"
-    if spec.parent == name:
-        return f"spec.parent {spec.parent}: must be another quota (the path would be {spec.parent} > {spec.parent})"
-    guaranteed = None if spec.guaranteed is None else spec.guaranteed.gpus
-    most = spec.limits.gpus
-    if guaranteed is not None and most is not None and guaranteed > most:
-        return (
-            f"spec.guaranteed.gpus {guaranteed}: must not be above the limit of {most} GPUs: raise the limit or lower "
-            "the guarantee"
-        )
-    return _problem_of_windows(spec) or _problem_of_reservations(spec)
-
-
-def _problem_of_windows(spec: GPUQuotaSpec) -> str:
-    """The same of its guarantee by the calendar and of its reserve."""
-    if spec.per != "Together" and (spec.guarantee_windows or spec.reserve is not None):
-        return f"spec.per {spec.per}: must be Together with guaranteeWindows or a reserve, which are for all of them"
-    most = spec.limits.gpus
-    for index, each in enumerate(spec.guarantee_windows):
-        path = f"spec.guaranteeWindows[{index}]"
-        if most is not None and each.gpus > most:
-            return (
-                f"{path}.gpus {each.gpus}: must not be above the limit of {most} GPUs: raise the limit or lower the "
-                "window"
-            )
-        if zone_named(each.time_zone) is None:
-            return (
-                f"{path}.timeZone {each.time_zone}: there is no such time zone; name one such as Europe/Berlin or UTC"
-            )
-    reserve = spec.reserve
-    if reserve is None:
-        return ""
-    if not spec.guarantee_windows and (spec.guaranteed is None or spec.guaranteed.gpus is None):
-        return "spec.reserve: is a part of the guarantee: set guaranteed.gpus or guaranteeWindows"
-    if reserve.gpus % reserve.gpus_per_replica:
-        return (
-            f"spec.reserve.gpus {reserve.gpus}: must be a multiple of gpusPerReplica {reserve.gpus_per_replica}: it is "
-            "for whole replicas"
-        )
-    return ""
-
-
-def _problem_of_reservations(spec: GPUQuotaSpec) -> str:
-    """The same of its advance reservations."""
-    if not spec.advance_reservations:
-        return ""
-    if spec.per != "Together":
-        return f"spec.per {spec.per}: must be Together with spec.advanceReservations, which keep GPUs for all of them"
-    if not spec.names_anyone:
-        return "spec.advanceReservations: namespaces, users or projects must say for whom GPUs are kept"
-    for index, each in enumerate(spec.advance_reservations):
-        if moment(each.start_time) >= moment(each.end_time):
-            return (
-                f"spec.advanceReservations[{index}].endTime {each.end_time}: must be after startTime {each.start_time}"
-            )
-    return ""
 
 
 def show(file: str, *, form: str, kubeconfig: str | None, context: str | None) -> tuple[str, bool]:

@@ -10,7 +10,7 @@ from dovetail.answers.quotas import QuotaList, QuotaRow
 from dovetail.api.gpuquota import GPUQuota, QuotaGuarantee, QuotaMemoryGuarantee, QuotaUse
 from dovetail.api.resources import GPUQUOTAS
 from dovetail.query.errors import NotFoundError
-from dovetail.query.quotas import quota_list
+from dovetail.query.quotas.listing import quota_list
 from dovetail_cli.cluster import gateway as gateways
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.ui import output

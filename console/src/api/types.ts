@@ -27,6 +27,7 @@ export type SeriesRow = Schemas["SeriesRow"];
 export type Mark = Schemas["MarkRow"];
 export type Usage = Schemas["Usage"];
 export type UsageRow = Schemas["UsageRow"];
+export type QuotaPlan = Schemas["QuotaPlan"];
 export type QuotaList = Schemas["QuotaList"];
 export type NodeFindings = Schemas["NodeFindings"];
 export type QuotaRow = Schemas["QuotaRow"];

@@ -1,4 +1,4 @@
-"""Quotas: limits and guarantees, who uses how much of them, who would give back what one is owed. Types only."""
+"""Quotas: limits and guarantees, who uses how much of them, and what a change of them would do. Types only."""
 
 from dovetail.answers import Row
 from dovetail.api import gpuquota
@@ -41,10 +41,12 @@ class QuotaRow(Row, frozen=True, kw_only=True):
     """A quota that applies to a namespace you may list.
 
     `otherNamespaces` and `otherUsers` count those that you may not list. `projects` are those of jobs that you may
-    list. A limit is null for none; `pools` is empty for all. `ready` says what is ready of the `reserve`.
+    list. A limit is null for none; `pools` is empty for all. `ready` says what is ready of the `reserve`. Each change
+    of the quota's spec raises its `generation`.
     """
 
     name: str
+    generation: int
     per: Per
     parent: str | None
     projects: list[str]
@@ -78,6 +80,59 @@ class QuotaRow(Row, frozen=True, kw_only=True):
 
 
 class QuotaList(Row, frozen=True, kw_only=True):
-    """The quotas, by name."""
+    """The quotas, by name. `mayChange` says whether you may change them; null where the API server was not asked."""
 
     items: list[QuotaRow]
+    may_change: bool | None = None
+
+
+class MemoryChange(Row, frozen=True, kw_only=True):
+    """A quota's device memory in MiB: what is guaranteed now, what would be, and what is used."""
+
+    before_mib: int | None
+    after_mib: int | None
+    used_mib: int
+
+
+class QuotaChange(Row, frozen=True, kw_only=True):
+    """The GPUs that a quota guarantees now and would guarantee, null outside a tree; and what it and those below use.
+
+    `memory` is the same of device memory; null where no quota names memory.
+    """
+
+    name: str
+    before: float | None
+    after: float | None
+    used: float
+    memory: MemoryChange | None
+
+
+class EndedJob(Row, frozen=True, kw_only=True):
+    """A running job that would be ended, and the one that starts instead, each as `namespace/name`."""
+
+    job: str
+    by: str
+    reason: str
+
+
+class QuotaPlan(Row, frozen=True, kw_only=True):
+    """What changed quotas would do.
+
+    quotas          all quotas of the tree before or after
+    contradictions  what is wrong with the tree, in sentences
+    is_refused      whether the quotas contradict each other, and not only what the cluster has now
+    starts          waiting jobs that would start at once, and do not now, as `namespace/name`
+    waits           waiting jobs that would start at once now, and then do not
+    ends            running jobs that would be ended, and are not now
+    others_start    how many jobs of other tenants would start; the two below count in the same way
+    """
+
+    quotas: list[QuotaChange]
+    contradictions: list[str]
+    starts: list[str]
+    waits: list[str]
+    ends: list[EndedJob]
+    is_refused: bool
+    others_start: int = 0
+    others_wait: int = 0
+    others_end: int = 0

@@ -8,7 +8,7 @@ DovetailError
 │   ├── UnauthorizedError      401: no token, or one that is not accepted
 │   ├── ForbiddenError         403: the right is missing
 │   ├── NotFoundError          404
-│   ├── ConflictError          409: no room, or the object exists
+│   ├── ConflictError          409: no room, or another object or change came first
 │   ├── InvalidError           400, 415, 422: the request cannot be used; the message names field and value
 │   └── BusyError              429, 502, 503, 504: later
 ├── WaitTimeoutError       what was waited for has not happened in time
@@ -79,7 +79,7 @@ class NotFoundError(RefusedError):
 
 
 class ConflictError(RefusedError):
-    """409: there is no room, or the object exists."""
+    """409: there is no room, the object exists, or it has changed since you read it."""
 
 
 class InvalidError(RefusedError, ValueError):

@@ -14,8 +14,10 @@ from typing import Final, TypeVar
 from dovetail.answers.effects import Effects
 from dovetail.answers.owners import user_of
 from dovetail.answers.questions import Audit, DryRun, Explanation
+from dovetail.answers.quotas import QuotaPlan
 from dovetail.answers.waste import NodeFindings
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.formats.timestamps import moment
@@ -28,6 +30,7 @@ from dovetail.query.dry_run import PreparedQueue, dry_run_on, prepare
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import explain
 from dovetail.query.explain.rows import explanation_row
+from dovetail.query.quotas.plan import plan_quotas
 from dovetail_gateway.access.fair_queue import FairQueue
 from dovetail_gateway.access.identities import Identity
 from dovetail_gateway.access.visibility import EVERYTHING, Visibility
@@ -98,6 +101,19 @@ class Answers:
             return effects_of(queue, job=job, changed=changed, most_cycles=most_cycles, reader=reader_of(sees))
 
         return await self._on_prepared(compute, job=job, who=who, sees=sees)
+
+    async def quota_plan(self, changed: GPUQuota, *, who: Identity, sees: Visibility) -> QuotaPlan:
+        """What a changed quota would do to the cluster's jobs. Raises `CrowdedError`."""
+        objects, now = self._cache.objects(), self._now()
+
+        def compute() -> QuotaPlan:
+            others = self._others(objects, sees=sees, users=[who.username])
+            return plan_quotas(
+                others.cluster(objects), changed=[others.quota(changed)], now=now, reader=reader_of(sees)
+            )
+
+        async with self._queue.slot(who.username):
+            return await self._in_thread(compute, user=who.username)
 
     async def _on_prepared(
         self, compute: Callable[[PreparedQueue, int], T], *, job: GPUJob, who: Identity, sees: Visibility
@@ -200,5 +216,7 @@ class Answers:
             raise
 
     def _renamed(self, objects: ClusterObjects, *, sees: Visibility, users: Sequence[str]) -> ClusterObjects:
-        others = OtherNames(sees=sees, jobs=objects.jobs, pods=objects.pods, users=users, secret=self._secret)
-        return others.cluster(objects)
+        return self._others(objects, sees=sees, users=users).cluster(objects)
+
+    def _others(self, objects: ClusterObjects, *, sees: Visibility, users: Sequence[str]) -> OtherNames:
+        return OtherNames(sees=sees, jobs=objects.jobs, pods=objects.pods, users=users, secret=self._secret)

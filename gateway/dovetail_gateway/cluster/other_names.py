@@ -86,8 +86,26 @@ class OtherNames:
             pods=self._renamed(objects.pods, as_hidden=self._pod),
             jobs=self._renamed(objects.jobs, as_hidden=self._job),
             batch_jobs=None if objects.batch_jobs is None else self._renamed(objects.batch_jobs, as_hidden=self._batch),
-            quotas=None if objects.quotas is None else [self._quota(each) for each in objects.quotas],
+            quotas=None if objects.quotas is None else list(map(self.quota, objects.quotas)),
             settings=self._settings(objects.settings),
+        )
+
+    def quota(self, quota: GPUQuota) -> GPUQuota:
+        """The quota with the hidden names replaced."""
+        if self._sees.everything:
+            return quota
+        spec = quota.spec
+        hidden = self.hides(quota)
+        return with_fields(
+            quota,
+            metadata=with_fields(quota.metadata, name=self._word(quota.metadata.name)) if hidden else quota.metadata,
+            spec=with_fields(
+                spec,
+                namespaces=list(map(self.namespace, spec.namespaces)),
+                users=list(map(self.user, spec.users)),
+                # The queue compares them with the labels, which are renamed in the same way.
+                projects=list(map(self.project, spec.projects)),
+            ),
         )
 
     def _word(self, name: str) -> str:
@@ -151,21 +169,6 @@ class OtherNames:
 
     def _owner(self, owner: OwnerReference) -> OwnerReference:
         return with_fields(owner, name=self._word(owner.name))
-
-    def _quota(self, quota: GPUQuota) -> GPUQuota:
-        spec = quota.spec
-        hidden = self.hides(quota)
-        return with_fields(
-            quota,
-            metadata=with_fields(quota.metadata, name=self._word(quota.metadata.name)) if hidden else quota.metadata,
-            spec=with_fields(
-                spec,
-                namespaces=list(map(self.namespace, spec.namespaces)),
-                users=list(map(self.user, spec.users)),
-                # The queue compares them with the labels, which are renamed in the same way.
-                projects=list(map(self.project, spec.projects)),
-            ),
-        )
 
     def hides(self, quota: GPUQuota) -> bool:
         """Whether a quota applies to hidden namespaces, users or projects alone."""

@@ -1,4 +1,4 @@
-"""v3: nodes, devices and quotas from the cache, as far as the caller may see them."""
+"""v3: nodes and their devices from the cache, as far as the caller may see them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,9 +7,7 @@ from dovetail.answers.inventory import NodeUse
 from dovetail.answers.node_rows import device_rows, node_row
 from dovetail.answers.nodes import DeviceList, NodeList
 from dovetail.gpu.models import normalise
-from dovetail.query.quotas import quota_list
 from dovetail_gateway.cluster.cache import ClusterCache
-from dovetail_gateway.cluster.other_names import reader_of
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.paging import page
@@ -17,7 +15,7 @@ from dovetail_gateway.v3.types.nodes import NodeFilter, NodePath
 
 
 class Nodes:
-    """The handlers of nodes, devices and quotas."""
+    """The handlers of nodes and devices."""
 
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
@@ -41,11 +39,6 @@ class Nodes:
         if node is None:
             raise RequestFailedError(404, reason="NotFound", message=f"there is no node {call.path.name} with GPUs")
         return Answer(value=node_row(node, sees=call.sees.sees))
-
-    async def list_quotas(self, call: Call[Nothing, Strictly, Any]) -> Answer:
-        """The quotas that apply to the caller's namespaces, and what is used of them."""
-        found = quota_list(self._cache.quotas, jobs=self._cache.jobs.values(), reader=reader_of(call.sees))
-        return Answer(value=found)
 
     def _page(self, wanted: NodeFilter) -> tuple[Sequence[NodeUse], str | None, int]:
         names = sorted(name for name in self._cache.gpunodes if self._has(name, model=wanted.model))

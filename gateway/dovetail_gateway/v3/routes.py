@@ -6,7 +6,7 @@ from dovetail.answers.jobs import EventList, HistoryPage, JobDetails, JobList, J
 from dovetail.answers.nodes import DeviceList, NodeList, NodeRow
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
-from dovetail.answers.quotas import QuotaList
+from dovetail.answers.quotas import QuotaList, QuotaPlan, QuotaRow
 from dovetail.answers.submission import SubmittedJob
 from dovetail.answers.use.series import Series
 from dovetail.answers.use.usage import Usage
@@ -25,14 +25,16 @@ from dovetail_gateway.routing.table import (
     route,
 )
 from dovetail_gateway.v3.effects import Effects
-from dovetail_gateway.v3.history import History
 from dovetail_gateway.v3.jobs import IDEMPOTENCY_KEY, Jobs
 from dovetail_gateway.v3.logs import Logs
 from dovetail_gateway.v3.me import Myself
 from dovetail_gateway.v3.nodes import Nodes
+from dovetail_gateway.v3.past.history import History
+from dovetail_gateway.v3.past.series import TimeSeries
+from dovetail_gateway.v3.past.usage import GPUTime
 from dovetail_gateway.v3.plan import Plan
 from dovetail_gateway.v3.questions import Questions
-from dovetail_gateway.v3.series import TimeSeries
+from dovetail_gateway.v3.quotas import Quotas
 from dovetail_gateway.v3.snapshots import Snapshots
 from dovetail_gateway.v3.types.common import Page
 from dovetail_gateway.v3.types.effects import PlannedChange
@@ -41,12 +43,13 @@ from dovetail_gateway.v3.types.jobs import Creation, JobChange, JobFilter, JobPa
 from dovetail_gateway.v3.types.nodes import NodeFilter, NodePath
 from dovetail_gateway.v3.types.plan import PlanFilter
 from dovetail_gateway.v3.types.questions import NewRequest
+from dovetail_gateway.v3.types.quotas import PlannedQuotaPatch, QuotaPatch, QuotaPath
 from dovetail_gateway.v3.types.series import SeriesQuery, UsageQuery
 from dovetail_gateway.v3.types.stream import Delta, Snapshot, StreamQuery
-from dovetail_gateway.v3.usage import GPUTime
 from dovetail_gateway.v3.waste import Waste
 
 _JOBS = "/api/v3/jobs"
+_QUOTAS = "/api/v3/quotas"
 _JOB = f"{_JOBS}/{{namespace}}/{{name}}"
 _KEY = Header(
     name=IDEMPOTENCY_KEY,
@@ -69,6 +72,7 @@ def routes(
     plan: Plan,
     waste: Waste,
     nodes: Nodes,
+    quotas: Quotas,
     series: TimeSeries,
     usage: GPUTime,
     questions: Questions,
@@ -87,6 +91,7 @@ def routes(
         *_questions(questions),
         _effects(effects),
         *_nodes(nodes),
+        *_quotas(quotas),
         *_past(series, usage=usage),
         *_live(snapshots, events=events),
         _me(myself),
@@ -211,9 +216,26 @@ def _nodes(nodes: Nodes) -> list[Route]:
             "GET", "/api/v3/devices", nodes.list_devices, summary="List the devices of a page of nodes", tag="v3",
             right=READ, answers={200: DeviceList}, path_type=Nothing, query_type=NodeFilter, tagged=True,
         ),
+    ]  # fmt: skip
+
+
+def _quotas(quotas: Quotas) -> list[Route]:
+    return [
         route(
-            "GET", "/api/v3/quotas", nodes.list_quotas, summary="List the quotas of your namespaces", tag="v3",
-            right=READ, answers={200: QuotaList}, path_type=Nothing, query_type=Strictly, tagged=True,
+            "GET", _QUOTAS, quotas.list_quotas, summary="List the quotas of your namespaces", tag="v3", right=READ,
+            answers={200: QuotaList}, path_type=Nothing, query_type=Strictly, tagged=True,
+        ),
+        route(
+            "PATCH", f"{_QUOTAS}/{{name}}", quotas.change_quota, summary="Change a quota", tag="v3",
+            right=acts("patch", resource="gpuquotas.dovetail.dev"),
+            answers={200: QuotaRow, 404: Problem, 409: Problem}, path_type=QuotaPath, query_type=Strictly,
+            body_type=QuotaPatch,
+        ),
+        route(
+            "POST", f"{_QUOTAS}/{{name}}/effects", quotas.get_quota_effects,
+            summary="Ask what a change to a quota would do", tag="v3", right=READ,
+            answers={200: QuotaPlan, 404: Problem}, path_type=QuotaPath, query_type=Strictly,
+            body_type=PlannedQuotaPatch,
         ),
     ]  # fmt: skip
 

@@ -8,6 +8,7 @@ import pytest
 
 from dovetail.api.conversion import values_of
 from dovetail.kube.errors import NotFound
+from dovetail.query.quotas.changes import changed, patch_of
 from dovetail_cli import app
 from dovetail_cli.nodes import quota_changes
 from dovetail_cli.ui.errors import UsageError
@@ -86,7 +87,7 @@ def test_a_contradiction_is_refused_before_anything_is_written(spec: dict[str, A
             make_quota("each", per="User"),
         )
     }
-    wanted = quota_changes.changed("a", before=known["a"], patch=spec)
+    wanted = changed("a", before=known["a"], patch=spec)
     with pytest.raises(UsageError) as refused:
         quota_changes.check(wanted, others=known)
     assert problem in str(refused.value)
@@ -94,7 +95,7 @@ def test_a_contradiction_is_refused_before_anything_is_written(spec: dict[str, A
 
 def test_a_parent_that_was_deleted_forbids_no_other_change() -> None:
     known = {"a": make_quota("a", parent="gone")}
-    wanted = quota_changes.changed("a", before=known["a"], patch={"limit": {"runningJobs": 3}})
+    wanted = changed("a", before=known["a"], patch={"limit": {"runningJobs": 3}})
     quota_changes.check(wanted, others=known)
     assert (wanted.spec.parent, wanted.spec.limits.running_jobs) == ("gone", 3)
 
@@ -104,14 +105,14 @@ def test_a_parent_that_was_deleted_forbids_no_other_change() -> None:
 )
 def test_a_new_limit_of_gpus_leaves_the_other_amounts(spec: dict[str, Any]) -> None:
     before = make_quota("a", **spec)
-    after = quota_changes.changed("a", before=before, patch={"limit": {"gpus": 8}}).spec.limits
+    after = changed("a", before=before, patch={"limit": {"gpus": 8}}).spec.limits
     assert (after.gpus, after.memory) == (8, before.spec.limits.memory)
 
 
 def test_none_lifts_a_limit_and_leaves_the_other_amounts() -> None:
     before = make_quota("a", limit={"gpus": 4, "memory": "64Gi"})
-    patch = quota_changes.patch_of(before, changes={"limit": {"gpus": None}})
-    after = quota_changes.changed("a", before=before, patch=patch).spec.limits
+    patch = patch_of(before, changes={"limit": {"gpus": None}})
+    after = changed("a", before=before, patch=patch).spec.limits
     assert (patch, after.gpus, after.memory) == ({"limit": {"gpus": None}}, None, "64Gi")
 
 
@@ -127,9 +128,9 @@ def test_none_lifts_a_guarantee_of_gpus_and_leaves_those_of_memory_and_models(
     guaranteed: dict[str, Any], patch: dict[str, Any] | None, said: str
 ) -> None:
     before = make_quota("a", guaranteed=guaranteed)
-    found = quota_changes.patch_of(before, changes={"guaranteed": {"gpus": None}})
+    found = patch_of(before, changes={"guaranteed": {"gpus": None}})
     assert found == {"guaranteed": patch}
-    assert quota_changes._limits_of(quota_changes.changed("a", before=before, patch=found)) == said
+    assert quota_changes._limits_of(changed("a", before=before, patch=found)) == said
 
 
 def test_two_words_are_one_command(capsys: pytest.CaptureFixture[str]) -> None:

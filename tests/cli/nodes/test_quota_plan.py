@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.query.quota_plan import EndedJob, QuotaChange, QuotaPlan
+from dovetail.answers.quotas import EndedJob, QuotaChange, QuotaPlan
 from dovetail_cli import app
 from dovetail_cli.nodes import quota_plan
 from dovetail_cli.nodes.quota_plan import read, rows, sentences

@@ -3,7 +3,7 @@
 import pytest
 
 from dovetail.query.errors import NotFoundError
-from dovetail.query.quotas import quota_list
+from dovetail.query.quotas.listing import quota_list
 from dovetail_cli.nodes.quotas import COLUMNS, choose, rows, sentences
 from dovetail_cli.ui import output
 from tests.core.query.test_quotas import EACH, VISION, make_quota

@@ -9,7 +9,7 @@ from dovetail.query.doctor.findings import Finding
 from dovetail.query.explain import subjects
 from dovetail.query.explain.rows import explanation_row
 from dovetail.query.jobs.columns import View
-from dovetail.query.quotas import quota_list
+from dovetail.query.quotas.listing import quota_list
 from dovetail_cli.doctor import findings
 from dovetail_cli.explain import render
 from dovetail_cli.jobs import details

@@ -12,8 +12,8 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.names import LABEL_MANAGED
-from dovetail.query.quota_plan import plan_quotas
-from dovetail.query.quotas import borrowers_from
+from dovetail.query.quotas.listing import borrowers_from
+from dovetail.query.quotas.plan import plan_quotas
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.query.quotas import quota_list
+from dovetail.query.quotas.listing import quota_list
 
 
 def make_quota(name: str, *, status: dict[str, Any] | None = None, **spec: Any) -> GPUQuota:

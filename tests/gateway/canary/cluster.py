@@ -40,6 +40,8 @@ def _rights(api: RbacApiServer) -> None:
         api.grant("editor", "group:both-group", namespace=tenant.namespace)
     api.grant("reader", "reader-user", namespace=ONE.namespace)
     api.grant("editor", "empty-user", namespace=EMPTY)
+    for each in ("reader-user", "both-user", "admin-user"):
+        api.grant("quota-planner", each)
     for role in ("editor", "node-admin"):
         api.grant(role, "admin-user")
     for tenant in TENANTS:

@@ -60,6 +60,8 @@ ROLES: Final = {
     "lister": [rule("list", "gpujobs")],
     "writer": [rule("get create patch delete", "gpujobs")],
     "node-admin": [rule("patch", "gpunodes")],
+    # Asks what a change would do; the API server refuses to read the quota for the change itself.
+    "quota-planner": [rule("patch", "gpuquotas")],
 }
 
 

@@ -46,6 +46,8 @@ def bodies(namespace: str, name: str) -> dict[str, list[Any]]:
         "/api/v3/jobs": [{"namespace": namespace, "name": name, "spec": {"gpu": 1, "template": TEMPLATE}}],
         "/api/v3/jobs/{namespace}/{name}": [{"priority": 11}],
         "/api/v3/jobs/{namespace}/{name}/effects": [{"cancel": True}, {"priority": 250}],
+        "/api/v3/quotas/{name}": [{"spec": {"guaranteed": {"gpus": 1}}}],
+        "/api/v3/quotas/{name}/effects": [{"spec": {"guaranteed": {"gpus": 9}, "namespaces": [namespace]}}],
         "/api/v3/dry-run": [
             {"namespace": namespace, "spec": {"gpu": gpu, "workers": workers, "template": TEMPLATE, "priority": 250}}
             for gpu, workers in ((8, 2), ("0.5", 1), ("3g.40gb", 1))
@@ -62,6 +64,8 @@ def targets(each: Route) -> list[tuple[str, str]]:
     """Namespaces and names that a route is asked about; routes without a name are asked once for each namespace."""
     if "{namespace}" in each.path:
         return list(itertools.product((ONE.namespace, TWO.namespace), NAMES))
+    if "/quotas/" in each.path:
+        return [(ONE.namespace, name) for name in ("together", "tree", ONE.mark("quota"), TWO.mark("branch"), "none")]
     if "{name}" in each.path:
         return [(ONE.namespace, name) for name in ("one", "two", "none")]
     if each.path in QUERIES:

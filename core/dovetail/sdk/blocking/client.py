@@ -12,7 +12,7 @@ from dovetail.answers.callers import Me
 from dovetail.answers.nodes import NodeRow
 from dovetail.answers.plan import PlanRow
 from dovetail.answers.questions import Audit, DryRun
-from dovetail.answers.quotas import QuotaRow
+from dovetail.answers.quotas import QuotaPlan, QuotaRow
 from dovetail.answers.submission import SubmittedJob
 from dovetail.answers.use.series import Series, Subject
 from dovetail.answers.use.usage import Usage, UsageGroup
@@ -203,6 +203,21 @@ class Client:
     def quotas(self) -> list[QuotaRow]:
         """The quotas of your namespaces, and what is used of them. Raises `DovetailError`."""
         return notebook.Listed((self._transport.send(v3.quotas())).items)
+
+    def quota_effects(self, name: str, *, spec: Mapping[str, Any]) -> QuotaPlan:
+        """What a change to a quota would do to jobs and other quotas, without making it. Raises `DovetailError`.
+
+        `spec` has the fields of the GPUQuota's spec to change, such as `{"guaranteed": {"gpus": 8}}`; None removes one.
+        """
+        return self._transport.send(v3.quota_effects(name, body={"spec": spec}))
+
+    def change_quota(self, name: str, *, spec: Mapping[str, Any], generation: int | None = None) -> QuotaRow:
+        """Change a quota. Raises `DovetailError`.
+
+        With the `generation` of the row that you have read, a change after another one is refused (`ConflictError`).
+        """
+        body = {"spec": spec} | ({} if generation is None else {"generation": generation})
+        return self._transport.send(v3.change_quota(name, body=body))
 
     def plan(self, *, namespace: str | None = None, bounded: bool = False) -> Listing[PlanRow]:
         """Since when jobs run, and when the others are estimated to start, by start. Raises `DovetailError`.

@@ -9,7 +9,7 @@ from dovetail.answers.jobs import EventList, HistoryPage, JobDetails, JobList, J
 from dovetail.answers.nodes import NodeList
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
-from dovetail.answers.quotas import QuotaList
+from dovetail.answers.quotas import QuotaList, QuotaPlan, QuotaRow
 from dovetail.answers.submission import SubmittedJob
 from dovetail.answers.use.series import Series, Subject
 from dovetail.answers.use.usage import Usage, UsageGroup
@@ -100,6 +100,16 @@ def nodes(*, model: str | None, limit: int, cursor: str) -> Call[NodeList]:
 def quotas() -> Call[QuotaList]:
     """The quotas of your namespaces."""
     return Call(method="GET", path="/api/v3/quotas", as_type=QuotaList)
+
+
+def quota_effects(name: str, *, body: Mapping[str, Any]) -> Call[QuotaPlan]:
+    """What a change to a quota would do; nothing is changed."""
+    return Call(method="POST", path=f"/api/v3/quotas/{segment(name)}/effects", as_type=QuotaPlan, body=body)
+
+
+def change_quota(name: str, *, body: Mapping[str, Any]) -> Call[QuotaRow]:
+    """Change a quota."""
+    return Call(method="PATCH", path=f"/api/v3/quotas/{segment(name)}", as_type=QuotaRow, body=body)
 
 
 def plan(*, namespace: str | None, bounded: bool, limit: int, cursor: str) -> Call[PlanPage]:

@@ -1,19 +1,22 @@
 // Quotas: the tree of guarantees with what is used, lent and borrowed of each, limits, and their namespaces over time.
-import { Gauge, TriangleAlert } from "lucide";
-import { usePolled } from "../api/polled";
-import type { QuotaList, QuotaRow } from "../api/types";
-import { Badge } from "../design/badge";
-import { Card } from "../design/card";
-import { Command } from "../design/command";
-import { Empty, Skeleton } from "../design/empty";
-import { MeterLine } from "../design/meter";
-import { PageHead } from "../design/page";
-import { type Column, Table } from "../design/table";
-import { gpus, percent } from "../format";
-import { shortUser } from "../parts/basics";
-import { pathTo } from "../router";
-import { t } from "../texts";
-import { NamespaceCharts } from "../time/charts";
+import { Gauge, Pencil, TriangleAlert } from "lucide";
+import { useSignal } from "@preact/signals";
+import { usePolled } from "../../api/polled";
+import type { QuotaList, QuotaRow } from "../../api/types";
+import { IconButton } from "../../design/button";
+import { Badge } from "../../design/badge";
+import { Card } from "../../design/card";
+import { Command } from "../../design/command";
+import { Empty, Skeleton } from "../../design/empty";
+import { MeterLine } from "../../design/meter";
+import { PageHead } from "../../design/page";
+import { type Column, Table } from "../../design/table";
+import { gpus, percent } from "../../format";
+import { shortUser } from "../../parts/basics";
+import { pathTo } from "../../router";
+import { t } from "../../texts";
+import { NamespaceCharts } from "../../time/charts";
+import { ChangeQuota } from "./change";
 
 const AGAIN_MS = 10_000;
 
@@ -24,7 +27,11 @@ interface Leaf {
 
 export function QuotasPage() {
   const { found, problem } = usePolled<QuotaList | null>("/api/v3/quotas", AGAIN_MS, null);
-  const rows = found ? treeOf(found.items) : [];
+  const saved = useSignal<QuotaRow | null>(null);
+  const changing = useSignal<string | null>(null);
+  const quotas = found ? latest(found.items, saved.value) : [];
+  const rows = treeOf(quotas);
+  const changed = quotas.find(({ name }) => name === changing.value);
   return (
     <>
       <PageHead title={t("quotas")} lead={t("quotasHow")} />
@@ -33,16 +40,27 @@ export function QuotasPage() {
         {!found ? (
           <div class="padded"><Skeleton lines={4} /></div>
         ) : rows.length ? (
-          <Table label={t("quotas")} rows={rows} columns={COLUMNS(rows)} keyOf={({ quota }) => quota.name} />
+          <Table label={t("quotas")} rows={rows} columns={[...COLUMNS(rows), ...(found.mayChange ? [changeColumn((name) => (changing.value = name))] : [])]} keyOf={({ quota }) => quota.name} />
         ) : (
           <Empty icon={Gauge} title={t("noQuotas")} text={t("noQuotasText")} />
         )}
       </Card>
       <NamespaceCharts otherwise="1d" />
-      <Command lines={["dovetail quota", "dovetail quota plan departments.yaml", "kubectl edit gpuquota NAME"]} />
+      <Command lines={["dovetail quota", "dovetail quota plan departments.yaml", "dovetail quota set NAME --guaranteed 8"]} />
+      {changed && <ChangeQuota key={changed.name} quota={changed} others={quotas} onSaved={(row) => (saved.value = row)} onClose={() => (changing.value = null)} />}
     </>
   );
 }
+
+// What was just saved counts until the list has it.
+const latest = (quotas: readonly QuotaRow[], saved: QuotaRow | null): readonly QuotaRow[] =>
+  quotas.map((each) => (saved && saved.name === each.name && saved.generation > each.generation ? saved : each));
+
+const changeColumn = (onChange: (name: string) => void): Column<Leaf> => ({
+  id: "change",
+  title: t("change"),
+  cell: ({ quota }) => <IconButton small icon={Pencil} label={t("changeQuotaOf", quota.name)} onClick={() => onChange(quota.name)} />,
+});
 
 // Parents above their children; a quota whose parent one may not see begins a tree of its own.
 function treeOf(quotas: readonly QuotaRow[]): Leaf[] {

@@ -3,13 +3,15 @@
 The queue's cycle runs twice on the same objects, with the quotas as they are and as they would be.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace as with_fields
 
-from dovetail.answers import Row
+from dovetail.answers.quotas import EndedJob, MemoryChange, QuotaChange, QuotaPlan
+from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
@@ -18,63 +20,6 @@ from dovetail.query.preemption import preemption_view
 from dovetail.query.queue_view import QueueView, queue_view
 from dovetail.queue.quota_tree.tree import Tree
 from dovetail.queue.verdicts import Admitted
-
-
-class MemoryChange(Row, frozen=True, kw_only=True):
-    """A quota's device memory in MiB: what is guaranteed now, what would be, and what is used."""
-
-    before_mib: int | None
-    after_mib: int | None
-    used_mib: int
-
-
-class QuotaChange(Row, frozen=True, kw_only=True):
-    """One quota before and after.
-
-    name    its name
-    before  the GPUs that are guaranteed now; None if it is in no tree
-    after   the GPUs that would be guaranteed; None if it would be in no tree
-    used    the GPUs that it and those below it use; 0 if it would be in no tree
-    memory  the same of device memory; None where no quota names memory
-    """
-
-    name: str
-    before: float | None
-    after: float | None
-    used: float
-    memory: MemoryChange | None
-
-
-class EndedJob(Row, frozen=True, kw_only=True):
-    """A running job that would be ended.
-
-    job     its namespace and name
-    by      the namespace and name of the job that starts instead
-    reason  why, in a sentence
-    """
-
-    job: str
-    by: str
-    reason: str
-
-
-class QuotaPlan(Row, frozen=True, kw_only=True):
-    """What changed quotas would do.
-
-    quotas          all quotas of the tree before or after
-    contradictions  what is wrong with the tree, in sentences
-    is_refused      whether the quotas contradict each other, and not only what the cluster has now
-    starts          waiting jobs that would start at once, and do not now
-    waits           waiting jobs that would start at once now, and then do not
-    ends            running jobs that would be ended, and are not now
-    """
-
-    quotas: list[QuotaChange]
-    contradictions: list[str]
-    starts: list[str]
-    waits: list[str]
-    ends: list[EndedJob]
-    is_refused: bool
 
 
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,13 +31,22 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
     ends: dict[str, EndedJob]
 
 
-def plan_quotas(objects: ClusterObjects, *, changed: Sequence[GPUQuota], now: datetime) -> QuotaPlan:
-    """What the queue would do with these quotas added or replaced."""
+def plan_quotas(
+    objects: ClusterObjects, *, changed: Sequence[GPUQuota], now: datetime, reader: Reader = EVERYTHING
+) -> QuotaPlan:
+    """What the queue would do with these quotas added or replaced.
+
+    What `reader` may not read is counted and not named.
+    """
     known = {quota.metadata.name: quota for quota in objects.quotas or ()}
     then = list((known | {quota.metadata.name: quota for quota in changed}).values())
     before = _outcome(objects, now=now)
     after = _outcome(replace(objects, quotas=then), now=now)
-    names = sorted({*before.tree.by_name, *after.tree.by_name})
+    found = {*before.tree.by_name, *after.tree.by_name}
+    starts, others_start = _seen(after.starts - before.starts, reader=reader)
+    waits, others_wait = _seen(before.starts - after.starts, reader=reader)
+    ends = {ended.job: ended for victim, ended in sorted(after.ends.items()) if victim not in before.ends}
+    seen_ends, others_end = _seen(ends, reader=reader)
     return QuotaPlan(
         quotas=[
             QuotaChange(
@@ -102,14 +56,28 @@ def plan_quotas(objects: ClusterObjects, *, changed: Sequence[GPUQuota], now: da
                 used=after.used.get(name, (0,))[0] / WHOLE_MILLI,
                 memory=_memory(name, before=before, after=after),
             )
-            for name in names
+            # A quota of others has no name that can be read.
+            for name in sorted(name for name in found if reader.readable(name) == name)
         ],
-        contradictions=[finding.message for finding in after.tree.findings],
-        starts=sorted(after.starts - before.starts),
-        waits=sorted(before.starts - after.starts),
-        ends=[ended for victim, ended in sorted(after.ends.items()) if victim not in before.ends],
+        contradictions=[reader.readable(finding.message) for finding in after.tree.findings],
+        starts=starts,
+        waits=waits,
+        ends=[
+            with_fields(ends[name], by=reader.readable(ends[name].by), reason=reader.readable(ends[name].reason))
+            for name in seen_ends
+        ],
+        others_start=others_start,
+        others_wait=others_wait,
+        others_end=others_end,
         is_refused=any(not finding.scales for finding in after.tree.findings),
     )
+
+
+def _seen(jobs: Iterable[str], *, reader: Reader) -> tuple[list[str], int]:
+    """Those of the jobs that the reader may see, by namespace and name, and how many others there are."""
+    found = list(jobs)
+    seen = sorted(each for each in found if reader.sees(each.partition("/")[0]))
+    return seen, len(found) - len(seen)
 
 
 def _guaranteed(tree: Tree, *, name: str) -> float | None:

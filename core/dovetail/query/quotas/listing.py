@@ -65,6 +65,7 @@ def _row(quota: GPUQuota, *, reader: Reader, users: frozenset[str], projects: fr
 
     return QuotaRow(
         name=quota.metadata.name,
+        generation=quota.metadata.generation,
         per=spec.per,
         parent=spec.parent,
         projects=shown_projects,

@@ -1,0 +1,1 @@
+"""What was: jobs that have ended, what was used over time, and by whom."""
