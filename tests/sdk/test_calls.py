@@ -126,7 +126,8 @@ def test_the_first_page_is_asked_for_without_a_cursor_and_filters_that_are_none_
 def test_only_what_changes_nothing_twice_may_be_sent_twice() -> None:
     repeatable = {name for name, make in CALLS.items() if sent_with(make)[1].repeatable}
     writes = {"v1.validate", "v1.allocate", "v1.setup", "v2.start", "v2.configure", "v2.cancel"}
-    writes |= {"v3.change", "v3.cancel", "v3.dry_run", "v3.effects"}
+    writes |= {"v3.change", "v3.cancel", "v3.dry_run", "v3.effects", "v3.quota_effects"}
+    writes |= {"v3.change_quota"}
     assert set(CALLS) - repeatable == writes
 
 
