@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from dovetail.formats.quantities import read_whole
 from dovetail.query.jobs.selection import parse_one
 from dovetail_cli.cluster import kubectl
 from dovetail_cli.cluster.connection import Cluster, work
@@ -57,7 +58,7 @@ def attach(
 def _ports(text: str) -> str:
     """`8888` or `LOCAL:8888`, as kubectl takes them. Raises `UsageError`."""
     parts = text.split(":")
-    if len(parts) > 2 or not all(part.isascii() and part.isdigit() and 1 <= int(part) <= _MOST for part in parts):
+    if len(parts) > 2 or not all(1 <= read_whole(part, otherwise=0) <= _MOST for part in parts):
         raise UsageError(
             f'--port "{text}": write a port of the container from 1 to {_MOST}, such as 8888, or one of this machine '
             "before it, such as 9999:8888"

@@ -8,6 +8,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpuquota import KIND, GPUAmounts, GPUQuota, Per, PreemptionPolicy
 from dovetail.api.resources import GPUQUOTAS
+from dovetail.formats.quantities import read_whole
 from dovetail.query.quotas.changes import changed, patch_of, problem_of, problem_of_parent
 from dovetail.queue.quota_tree.tree_builder import tree_of
 from dovetail_cli.cluster.connection import Cluster, work
@@ -142,6 +143,7 @@ def _words(text: str, *, option: str) -> list[str]:
 
 
 def _number(text: str, *, option: str, low: int, high: int) -> int:
-    if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+    number = read_whole(text, otherwise=-1)
+    if not low <= number <= high:
         raise UsageError(f'{option} "{text}": write a whole number from {low} to {high}, such as {option} 8, or none')
-    return int(text)
+    return number

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 from pathlib import Path
 from typing import Final
 
@@ -111,12 +111,24 @@ def _range(text: str, *, said: str) -> list[str]:
     except (InvalidOperation, ValueError):
         # No numbers: a value with a colon, such as an image.
         return [said]
-    if step == 0 or (stop - start) / step < 0:
+    if not all(number.is_finite() for number in numbers):
+        return [said]
+    steps = _steps(start, stop=stop, step=step)
+    if steps is None or steps < 0:
         raise UsageError(f'--param "{text}": {start} never comes to {stop} in steps of {step}')
-    count = int((stop - start) / step) + 1
+    count = steps.to_integral_value(ROUND_FLOOR) + 1
     if count > MAX_TASKS:
-        raise UsageError(f'--param "{text}": that are {count} values, and {MAX_TASKS} tasks are allowed')
-    return [f"{(start + at * step).normalize():f}" for at in range(count)]
+        raise UsageError(f'--param "{text}": that are {count:g} values, and {MAX_TASKS} tasks are allowed')
+    return [f"{(start + at * step).normalize():f}" for at in range(int(count))]
+
+
+def _steps(start: Decimal, *, stop: Decimal, step: Decimal) -> Decimal | None:
+    """The steps from `start` to `stop`; None where no number of them gets there."""
+    try:
+        return (stop - start) / step
+    except ArithmeticError:
+        # The step is 0, or the numbers are too far apart.
+        return None
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dovetail.formats import quantities
+from dovetail.formats.quantities import read_whole
 from dovetail_cli.ui.errors import UsageError
 
 _SHORT: Final = {
@@ -51,9 +53,9 @@ _PLAIN: Final = {
 }
 _GPUS: Final = re.compile(r"(?:gpu(?::|$))?(?:([A-Za-z][\w.-]*):)?(\d{1,4})?(?:\(.*\))?")
 _NO_LIMIT: Final = frozenset({"0", "UNLIMITED", "INFINITE"})
-_DAYS: Final = re.compile(r"(\d+)-(\d+)(:\d+)?")
+_DAYS: Final = re.compile(r"(\d+)-(\d+)(:\d+)?", re.ASCII)
 _MEMORY: Final = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
-_MEBIBYTES: Final = {"K": 1 / 1024, "M": 1.0, "": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
+_MOST: Final = 1_000_000
 # What Slurm mails of, in the words of --notify-on.
 _MAILS: Final = {
     "BEGIN": "Started", "END": "Finished", "FAIL": "Failed,TimedOut", "REQUEUE": "Preempted", "TIME_LIMIT": "TimedOut",
@@ -260,14 +262,18 @@ def _mail_types(said: Mapping[str, str]) -> list[str]:
 
 def _number(said: Mapping[str, str], *, name: str, text: str | None = None) -> int:
     text = said[name] if text is None else text
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1_000_000):
-        raise UsageError(f'#SBATCH --{name} "{said[name]}": write a whole number from 1 on')
-    return int(text)
+    number = read_whole(text, otherwise=0)
+    if not 1 <= number <= _MOST:
+        raise UsageError(f'#SBATCH --{name} "{said[name]}": write a whole number from 1 to {_MOST}')
+    return number
 
 
 def _mebibytes(said: Mapping[str, str], *, name: str) -> int:
     found = _MEMORY.fullmatch(said[name])
-    mebibytes = math.ceil(int(found[1]) * _MEBIBYTES[found[2].upper()]) if found else 0
+    try:
+        mebibytes = quantities.mebibytes(f"{found[1]}{found[2].upper() or 'M'}i") if found else 0
+    except quantities.QuantityError:
+        mebibytes = 0
     if mebibytes < 1:
         raise UsageError(f'#SBATCH --{name} "{said[name]}": write a number with K, M, G or T, such as 16G')
     return mebibytes

@@ -4,9 +4,11 @@ import re
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Final
 
+from dovetail.formats.quantities import read_whole
+from dovetail.formats.timestamps import after
 from dovetail_cli.ui.errors import UsageError
 
-_CLOCK: Final = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d{2})")
+_CLOCK: Final = re.compile(r"(?:(?:(\d{1,9})-)?(\d{1,9}):)?(\d{1,9}):(\d{2})", re.ASCII)
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
 _FROM_NOW: Final = re.compile(r"now\+(\d{1,8})(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)?")
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -25,10 +27,8 @@ def limit_seconds(text: str) -> int:
         # A part that has a larger one before it is below that one's unit; the first may be any number, as in 90:00.
         carried = seconds > 59 or (bool(found[2]) and minutes > 59) or (bool(found[1]) and hours > 23)
         total = 0 if carried else ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    elif text.isascii() and text.isdigit():
-        total = int(text) * 60
     else:
-        total = 0
+        total = read_whole(text, otherwise=0) * 60
     if total < 1:
         raise UsageError(f'--time "{text}": write HH:MM:SS, MM:SS or whole minutes, at least one second, such as 90:00')
     return total
@@ -73,12 +73,11 @@ def begin_time(text: str, *, now: datetime, option: str = "--begin") -> str:
     """
     span = _FROM_NOW.fullmatch(text.strip())
     if span:
-        begin: datetime | None = now.astimezone(UTC) + timedelta(
-            seconds=int(span[1]) * _UNIT_SECONDS[(span[2] or "s")[0]]
-        )
+        seconds = int(span[1]) * _UNIT_SECONDS[(span[2] or "s")[0]]
+        begin: datetime | None = after(now.astimezone(UTC), seconds=seconds)
     else:
         begin = _of_the_clock(text.strip(), now=now)
-    if begin is None or begin.year > _LAST_YEAR:
+    if begin is None or begin < _FIRST or begin.year > _LAST_YEAR:
         raise UsageError(f'{option} "{text}": write HH:MM, a date such as 2026-01-31T18:00, or now+10m')
     return begin.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.formats.quantities import read_whole
 from dovetail.jobs import display_name as display_names
 from dovetail.jobs.display_name import display_name
 from dovetail.query.errors import InvalidQueryError
@@ -63,9 +64,10 @@ def _parse(word: str, *, field: str) -> Wanted:
             )
         return Wanted(text=word, first=first, last=last)
     if word.isascii() and word.isdigit():
-        if int(word) < 1:
-            raise InvalidQueryError(f'{field} "{word}": job numbers begin at 1')
-        return Wanted(text=word, first=int(word), last=int(word))
+        number = read_whole(word, otherwise=0)
+        if number < 1:
+            raise InvalidQueryError(f'{field} "{word}": job numbers begin at 1 and have at most nine digits')
+        return Wanted(text=word, first=number, last=number)
     if _NEARLY_NUMBERS.fullmatch(word) or display_names.problem_of(word):
         raise InvalidQueryError(f'{field} "{word}": neither a number, a range such as 1-5, nor the name of a job')
     return Wanted(text=word, name=word)
