@@ -111,7 +111,11 @@ class Extender:
             waiting=self._waiting,
             binder=self._binder,
             preempting=Preempting(
-                ask=decisions.ask, nominations=self.nominations, pods=self.watching.pods, clock=clock
+                ask=decisions.ask,
+                nominations=self.nominations,
+                pods=self.watching.pods,
+                budgets=self.watching.budgets,
+                clock=clock,
             ),
             obstacle=self.obstacle,
             on_request=self._on_request,

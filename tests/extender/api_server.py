@@ -23,6 +23,7 @@ LISTS = {
     "gpunodes": "/apis/dovetail.dev/v1beta1/gpunodes",
     "gpujobs": "/apis/dovetail.dev/v1beta1/gpujobs",
     "gpuquotas": "/apis/dovetail.dev/v1beta1/gpuquotas",
+    "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
     "resourceslices": "/apis/resource.k8s.io/v1/resourceslices",
 }
 WAKEUP = "/apis/storage.k8s.io/v1/namespaces/dovetail-system/csistoragecapacities/dovetail-wakeup"

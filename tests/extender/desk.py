@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from dovetail.api.builtin import Node, Pod
+from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
@@ -47,8 +48,13 @@ class Desk:
         self.plans = self.decisions.plans
         self.nominations = self.decisions.nominations
         self.pods: dict[str, Pod] = {}
+        self.budgets: list[PodDisruptionBudget] = []
         self.preempting = Preempting(
-            ask=self.decisions.ask, nominations=self.nominations, pods=self.pods.values, clock=self.clock
+            ask=self.decisions.ask,
+            nominations=self.nominations,
+            pods=self.pods.values,
+            budgets=lambda: self.budgets,
+            clock=self.clock,
         )
 
     # --- what the watches show ---

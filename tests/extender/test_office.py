@@ -58,7 +58,7 @@ async def test_after_a_crash_the_next_lets_binds_that_are_under_way_end_and_list
     async with watching(api, identity="one", options=IMPATIENT) as after:
         await eventually(lambda: "may still be on their way" in after.extender.obstacle())
         api.put("pods", make_pod("late", "8", milli=8000, nodeName="a"))
-        kinds = ["nodes", "gpunodes", "pods", "gpujobs", "gpuquotas", "resourceslices"]
+        kinds = ["nodes", "gpunodes", "pods", "gpujobs", "gpuquotas", "poddisruptionbudgets", "resourceslices"]
         assert after.extender.watching.missing == kinds
         await after.ready()
         assert after.extender.watching.cached(namespace="default", name="late") is not None

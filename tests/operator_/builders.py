@@ -2,18 +2,20 @@
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from dovetail.api.builtin import Job, Node, Pod
+from dovetail.api.builtin import Job, LabelSelector, Node, Pod
 from dovetail.api.conversion import values_of
 from dovetail.api.devices import AllocatedDevice
+from dovetail.api.disruption_budget import BudgetSpec, BudgetStatus, PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob, Mode, job_of
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import ObjectMeta
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.ranking import DEFAULT_RANKING
@@ -89,6 +91,19 @@ def make_child(
     }
     limits = {"backoffLimit": inner_backoff_limit(job), "activeDeadlineSeconds": job.spec.active_deadline_seconds}
     return msgspec.convert({"metadata": metadata, "spec": limits | spec, "status": status or {}}, Job)
+
+
+def make_budget(
+    name: str = "web", *, allowed: int = 1, version: str = "5", disrupted: Sequence[str] = (), **labels: str
+) -> PodDisruptionBudget:
+    """A budget of the pods with these labels; of all pods without any."""
+    return PodDisruptionBudget(
+        metadata=ObjectMeta(name=name, namespace="team", uid=f"uid-{name}", resource_version=version, generation=2),
+        spec=BudgetSpec(selector=LabelSelector(match_labels=labels)),
+        status=BudgetStatus(
+            disruptions_allowed=allowed, disrupted_pods=dict.fromkeys(disrupted, at(0)), observed_generation=2
+        ),
+    )
 
 
 def condition(

@@ -88,13 +88,14 @@ SCHEDULING: Final = (
         rights={"pods/binding": "create", "pods": "get"},
     ),
     Can(
-        says="read all pods with their environment, nodes, GPUJobs, GPUNodes, quotas and ResourceSlices",
+        says="read all pods with their environment, their budgets, nodes, GPUJobs, GPUNodes, quotas and ResourceSlices",
         rights={
             "pods": "list watch",
             "nodes": "list watch",
             "gpujobs.dovetail.dev": READS,
             "gpunodes.dovetail.dev": READS,
             "gpuquotas.dovetail.dev": "list watch",
+            "poddisruptionbudgets.policy": "list watch",
             "resourceslices.resource.k8s.io": "list watch",
         },
     ),
@@ -153,7 +154,10 @@ TABLE: Final = (
                     "gpuquotas.dovetail.dev/status": "patch",
                 },
             ),
-            Can(says="evict any pod, within its PodDisruptionBudget", rights={"pods/eviction": "create"}),
+            Can(
+                says="evict any pod, within its PodDisruptionBudget, and write how many pods such a budget lets end",
+                rights={"pods/eviction": "create", "poddisruptionbudgets.policy/status": "patch"},
+            ),
             Can(
                 says="open the gate of a pod in the queue, and announce a preemption to a GPUJob's pod",
                 rights={"pods": "patch", "pods/status": "patch"},
@@ -179,7 +183,7 @@ TABLE: Final = (
                     "gpunodes.dovetail.dev": "list watch",
                     "gpuquotas.dovetail.dev": "list watch",
                     "nodepools.karpenter.sh": "list watch",
-                    "poddisruptionbudgets.policy": "list watch",
+                    "poddisruptionbudgets.policy": "get list watch",
                     "resourceslices.resource.k8s.io": "list watch",
                     "workloads.kueue.x-k8s.io": "list watch",
                     "historyqueries.dovetail.dev": "list watch delete",

@@ -22,6 +22,8 @@ from dovetail_extender.decide.filter_score import Asks, allocation_of
 from tests.world.api import ApiServer, Values, as_typed
 
 _KINDS: Final = {"GPUJob": "gpujobs", "Job": "jobs"}
+# How long a record of a pod that is about to end counts in a PodDisruptionBudget.
+_RECORD_TIME: Final = timedelta(minutes=2)
 # How long a pod takes to end.
 ENDING_SECONDS: Final = 2.0
 
@@ -36,6 +38,7 @@ class Cluster:
         # The starts of each job: the UIDs of its Jobs whenever one of them began to run.
         self.starts: list[tuple[str, str]] = []
         server.watches.append(self._note_start)
+        server.watches.append(self._count_healthy)
 
     def step(self) -> None:
         self._collect_garbage()
@@ -159,6 +162,31 @@ class Cluster:
             if run not in self.starts:
                 self.starts.append(run)
 
+    # --- disruption controller ---------------------------------------------------------------------------------
+
+    def _count_healthy(self, plural: str, _type: str, values: Values) -> None:
+        """Follow the pods of budgets that say how many are to remain; the status of any other is the test's."""
+        if plural not in {"pods", "poddisruptionbudgets"}:
+            return
+        for budget in self.server.all("poddisruptionbudgets"):
+            if budget["metadata"]["namespace"] == values["metadata"]["namespace"] and "minAvailable" in budget["spec"]:
+                self._write_allowed(budget)
+
+    def _write_allowed(self, budget: Values) -> None:
+        known = budget["status"].get("disruptedPods", {})
+        healthy = {each["metadata"]["name"] for each in healthy_pods(self.server, budget=budget)}
+        recorded = {name: at for name, at in known.items() if name in healthy and not self._is_forgotten(at)}
+        allowed = max(0, len(healthy) - len(recorded) - budget["spec"]["minAvailable"])
+        status = {
+            "disruptedPods": recorded,
+            "disruptionsAllowed": allowed,
+            "observedGeneration": budget["metadata"]["generation"],
+        }
+        self.server.change("poddisruptionbudgets", _key(budget), lambda each: each.update(status=status))
+
+    def _is_forgotten(self, recorded_at: str) -> bool:
+        return self._now() - datetime.fromisoformat(recorded_at) > _RECORD_TIME
+
     # --- scheduler ---------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
@@ -219,6 +247,19 @@ class Cluster:
 
     def _time(self) -> str:
         return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def healthy_pods(server: ApiServer, *, budget: Values) -> list[Values]:
+    """The pods that a budget covers, run, and are not ending."""
+    labels = budget["spec"]["selector"].get("matchLabels", {}).items()
+    return [
+        pod
+        for pod in server.all("pods")
+        if pod["metadata"]["namespace"] == budget["metadata"]["namespace"]
+        and labels <= pod["metadata"].get("labels", {}).items()
+        and _phase(pod) == "Running"
+        and "deletionTimestamp" not in pod["metadata"]
+    ]
 
 
 def view_of(server: ApiServer) -> ClusterView:

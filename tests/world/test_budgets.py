@@ -16,7 +16,9 @@ def allow(world: World, pods: int) -> None:
     key = "team/all"
     if world.server.find("poddisruptionbudgets", key) is None:
         meta = {"name": "all", "namespace": "team"}
-        world.server.create("poddisruptionbudgets", {"metadata": meta, "spec": {"selector": {}}, "status": {}})
+        world.server.create(
+            "poddisruptionbudgets", {"metadata": meta, "spec": {"selector": {}}, "status": {"observedGeneration": 1}}
+        )
     world.server.change("poddisruptionbudgets", key, lambda each: each["status"].update(disruptionsAllowed=pods))
 
 

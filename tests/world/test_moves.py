@@ -191,7 +191,11 @@ def test_a_disruption_budget_that_lets_no_pod_end_is_kept() -> None:
         spread(world, moves="Restart")
         for namespace in ("team", "lab"):
             meta = {"name": "all", "namespace": namespace}
-            budget = {"metadata": meta, "spec": {"selector": {}}, "status": {"disruptionsAllowed": 0}}
+            budget = {
+                "metadata": meta,
+                "spec": {"selector": {}},
+                "status": {"disruptionsAllowed": 0, "observedGeneration": 1},
+            }
             world.server.create("poddisruptionbudgets", budget)
         request(world)
         world.pass_time(60.0)

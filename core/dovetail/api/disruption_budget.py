@@ -11,9 +11,15 @@ class BudgetSpec(Described, frozen=True, kw_only=True):
 
 
 class BudgetStatus(Described, frozen=True, kw_only=True):
-    """How many of its pods may be ended now, by the disruption controller."""
+    """How many of its pods may be ended now, by the disruption controller.
+
+    `disrupted_pods` are the names of those that are about to end and are counted already, with the time.
+    `observed_generation` is the spec that all of this follows from.
+    """
 
     disruptions_allowed: int = 0
+    disrupted_pods: dict[str, str] = {}
+    observed_generation: int = 0
 
 
 class PodDisruptionBudget(Described, frozen=True, kw_only=True):

@@ -66,6 +66,11 @@ def is_guests(job: GPUJob) -> bool:
     return job.spec.managed_by == names.GUESTS_MANAGER
 
 
+def ends_by_eviction(job: GPUJob) -> bool:
+    """Whether the job records plain pods: these end by the eviction API, which counts them in their budgets itself."""
+    return is_guests(job) and any(owner.kind == "Pod" for owner in job.metadata.owner_references)
+
+
 def is_external(job: GPUJob) -> bool:
     """Whether Kueue admits the job: its label names one of Kueue's queues."""
     return bool(job.metadata.labels.get(names.KUEUE_QUEUE))

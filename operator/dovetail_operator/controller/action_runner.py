@@ -8,12 +8,14 @@ from typing import Final
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
+from dovetail.formats.durations import timestamp
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.device_plugins import Delivery
-from dovetail.jobs.batch_job import is_guests, is_parent
+from dovetail.jobs.batch_job import ends_by_eviction, is_guests, is_parent
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, StatusError
+from dovetail.pods.disruption_budgets import refusing_budget
 from dovetail_operator.controller.event_handlers import Changes
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.job import liveness_warning
@@ -33,7 +35,7 @@ from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.store import Store
 from dovetail_operator.watchers.guests.keeper import GuestKeeper
-from dovetail_operator.writes import jobs, tasks
+from dovetail_operator.writes import disruptions, jobs, tasks
 
 _UNPROCESSABLE: Final = 422
 
@@ -75,7 +77,10 @@ class ActionRunner:
         self._delivery: Delivery = delivery
 
     async def run(self, seen: Observed, *, actions: Sequence[Action]) -> bool:
-        """Run the actions in order, those of an array in parallel. False once one cannot be done."""
+        """Run the actions in order, those of an array in parallel. False once one cannot be done.
+
+        Raises `DisruptionRefusedError`.
+        """
         if is_parent(seen.job):
             found = await asyncio.gather(
                 *(self._run_one(seen, action=action) for action in actions), return_exceptions=True
@@ -107,7 +112,19 @@ class ActionRunner:
             case _:
                 self._pending.await_newer_job(key, job=seen.job, store=self._store)
 
+    async def _disrupt(self, seen: Observed) -> None:
+        """Count the end of the job's pods in their PodDisruptionBudgets. Raises `DisruptionRefusedError`."""
+        budgets = self._store.budgets_of(seen.job.metadata.namespace)
+        if ends_by_eviction(seen.job):
+            # Counted twice, the budget would refuse the eviction. A group must not end in part.
+            if refusing := refusing_budget(seen.pods, budgets=budgets):
+                raise disruptions.DisruptionRefusedError(refusing)
+            return
+        await disruptions.record(self._client, pods=seen.pods, budgets=budgets, at=timestamp(self._now()))
+
     async def _dispatch(self, seen: Observed, *, action: Action) -> bool:
+        if isinstance(action, PatchJob | DeleteJob) and action.disrupts:
+            await self._disrupt(seen)
         match action:
             case CreateJob() | PatchJob() | DeleteJob() if is_guests(seen.job):
                 return await self._hold_guest(seen.job, action=action)

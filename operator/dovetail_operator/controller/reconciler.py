@@ -18,6 +18,7 @@ from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State
 from dovetail_operator.writes import jobs
+from dovetail_operator.writes.disruptions import RETRY_SECONDS, DisruptionRefusedError
 from dovetail_operator.writes.pods import announce_preemption
 
 
@@ -75,7 +76,13 @@ class Reconciler:
         status_first = is_status_first(seen, outcome=outcome)
         if status_first and not await self._statuses.write(job, status=outcome.status):
             return
-        if not await self._actions.run(seen, actions=outcome.actions):
+        try:
+            done = await self._actions.run(seen, actions=outcome.actions)
+        except DisruptionRefusedError:
+            # Meanwhile the next cycle proves again whether this job is to end.
+            self._queue.add_later(key, seconds=RETRY_SECONDS)
+            return
+        if not done:
             # An object that the outcome depends on has changed.
             self._queue.add(key)
             return

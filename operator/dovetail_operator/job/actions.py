@@ -20,14 +20,20 @@ class CreateJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchJob:
-    """Change these fields of the batch Job's spec."""
+    """Change these fields of the batch Job's spec.
+
+    One that `disrupts` ends the pods for others: only as many as their PodDisruptionBudgets allow.
+    """
 
     spec: Mapping[str, Any]
+    disrupts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteJob:
-    """Delete the batch Job, and with it its pods."""
+    """Delete the batch Job, and with it its pods. `disrupts` is that of `PatchJob`."""
+
+    disrupts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

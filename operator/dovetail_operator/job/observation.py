@@ -91,6 +91,8 @@ class Observed:
     """Whether the job restarts on other nodes because of `bad_cards`."""
     overuses: tuple[Overuse, ...] = ()
     """Pods that use more memory than they were promised."""
+    refusing_budget: str = ""
+    """The PodDisruptionBudget that does not let the pods end which use too much memory; empty if they may end."""
     idle_since: datetime | None = None
     """When an idle job last did GPU work; None if it is not idle."""
     enforcement: Mapping[str, Enforcement | None] = field(default_factory=dict)

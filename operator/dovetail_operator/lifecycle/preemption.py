@@ -57,7 +57,7 @@ def with_preemption(seen: Observed, *, stage: Stage) -> Stage:
     made = seen.job.status.preemption
     if stage.phase in {"Starting", "Running"}:
         if seen.notice is not None and is_due(seen):
-            suspend = () if _announced_time(seen) is None else (PatchJob(spec={"suspend": True}),)
+            suspend = () if _announced_time(seen) is None else (PatchJob(spec={"suspend": True}, disrupts=True),)
             clause = ends.ENDED_FOR_DRAIN if seen.notice.by == DRAIN else ends.ENDED_FOR_JOB
             if seen.notice.moves:
                 clause = ends.ENDED_FOR_MOVE

@@ -24,6 +24,7 @@ from dovetail_operator.lifecycle.stages import stage_of
 from dovetail_operator.lifecycle.status import status_of
 
 _NOTING_SECONDS: Final = 1
+_BUDGET_SECONDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +108,8 @@ def _next_refresh(seen: Observed, *, status: GPUJobStatus) -> datetime | None:
         ttl = seen.job.spec.ttl_seconds_after_finished
         end = moment(status.completion_time) if status.completion_time else seen.now
         return None if ttl is None else end + timedelta(seconds=ttl)
+    if seen.refusing_budget:
+        return seen.now + timedelta(seconds=_BUDGET_SECONDS)
     if status.phase in {"Queued", "Preempted"} and seen.obstacle is not None and seen.obstacle.until is not None:
         return seen.obstacle.until
     if status.reason == "BeginTime":

@@ -37,8 +37,8 @@ def _taken_back(seen: Observed, *, child: Job) -> Stage | None:
         # A gang runs completely or not at all: bound pods are released, and the whole job gets a new plan.
         suspend = PatchJob(spec={"suspend": True})
         return Stage(phase="Queued", why=starts.NEW_PLAN(why=seen.overtaken), admitted=False, actions=(suspend,))
-    if (why := memory_overuse.ending(seen.overuses)) is not None:
-        return Stage(phase="Failed", why=why, admitted=True, actions=(DeleteJob(),))
+    if (why := memory_overuse.ending(seen.overuses)) is not None and not seen.refusing_budget:
+        return Stage(phase="Failed", why=why, admitted=True, actions=(DeleteJob(disrupts=True),))
     if seen.bad_cards and seen.leaves_bad_cards and seen.job.spec.reservation is None:
         elsewhere = starts.OTHER_DEVICES(why=bad_devices.sentence(seen.bad_cards))
         suspend = PatchJob(spec={"suspend": True})
@@ -85,6 +85,8 @@ def _size_of_others(seen: Observed, *, child: Job) -> dict[str, int]:
 
 def _how_it_runs(seen: Observed, *, child: Job) -> Sentence:
     """What is unusual about a job whose workers all run; mostly empty."""
+    if seen.refusing_budget:
+        return ends.KEPT_BY_BUDGET(budget=seen.refusing_budget)
     if fell_back(child):
         return cpu_fallback.explain(child)
     asked, workers = seen.asked_workers, seen.job.spec.workers

@@ -35,6 +35,7 @@ from dovetail.jobs.size_limits import JobLimits
 from dovetail.jobs.start_times import resting, too_early
 from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated
 from dovetail.pods.device_plugin import asks_by_kind
+from dovetail.pods.disruption_budgets import refusing_budget
 from dovetail.pods.options.annotations import check_job
 from dovetail.pods.tenancy import is_submitted_as_job, run_of
 from dovetail.queue.growing.pools import GrowingRules
@@ -285,6 +286,8 @@ class State:
             return None
         uid, child = job.metadata.uid, store.child_of(job)
         pods, verdict = store.pods.pods_of(child), decisions.verdicts.get(uid)
+        overuses = store.overuses.held_by(pods)
+        ends = any(each.evict for each in overuses)
         return Observed(
             job=sized(job, child=child, verdict=verdict),
             asked_workers=job.spec.workers,
@@ -310,7 +313,8 @@ class State:
             replacement=decisions.replacements.get(uid),
             bad_cards=store.bad_cards.held_by(pods, ledger=store.view.ledger),
             leaves_bad_cards=self._leaves_bad_cards,
-            overuses=store.overuses.held_by(pods),
+            overuses=overuses,
+            refusing_budget=refusing_budget(pods, budgets=store.budgets_of(job.metadata.namespace)) if ends else "",
             idle_since=decisions.idle.get(uid),
             enforcement=store.enforcements.reports_for(pods),
             notice=decisions.notices.get(uid),

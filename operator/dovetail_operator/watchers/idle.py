@@ -10,6 +10,7 @@ from dovetail.api.reasons import events as says
 from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.api.resources import GPUJOBS
 from dovetail.formats.durations import moment, timestamp
+from dovetail.jobs.batch_job import ends_by_eviction
 from dovetail.jobs.idle import IdleRules, IdleTimes
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound
@@ -18,6 +19,8 @@ from dovetail.process.guarded_loops import Guard, repeat
 from dovetail_operator.devices.idleness import CONDITION
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.state.state import State
+from dovetail_operator.writes import disruptions
+from dovetail_operator.writes.disruptions import DisruptionRefusedError
 
 log = get_logger("dovetail.operator.idle")
 
@@ -47,6 +50,8 @@ class IdleWatch:
         self._now = now
         self._times = IdleTimes(rules)
         self._guard = Guard("idle job")
+        # The budget that was last said to keep a job, by UID.
+        self._kept: dict[str, str] = {}
 
     async def run(self) -> None:
         """Check repeatedly until cancelled. Returns at once if the policy is off."""
@@ -58,6 +63,7 @@ class IdleWatch:
         running = {key: job for key, job in self._state.store.jobs.items() if job.status.phase == "Running"}
         uids = {job.metadata.uid for job in running.values() if job.status.devices}
         self._times.forget_all_but(uids)
+        self._kept = {uid: budget for uid, budget in self._kept.items() if uid in uids}
         self._state.decisions.keep_idle(uids)
         for key, job in running.items():
             if job.status.devices:
@@ -74,6 +80,7 @@ class IdleWatch:
         since = self._times.update(uid, utilization=utilization, now=now, told_at=told_at)
         before = self._state.decisions.idle.get(uid)
         if since is None:
+            self._kept.pop(uid, None)
             if self._state.decisions.clear_idle(uid):
                 self._changed(key)
             return
@@ -92,7 +99,13 @@ class IdleWatch:
             "spec": _FIELDS[action],
         }
         try:
+            await self._disrupt(job)
             await self._client.patch(GPUJOBS, name=meta.name, patch=patch, as_type=GPUJob, namespace=meta.namespace)
+        except DisruptionRefusedError as refused:
+            if self._kept.get(meta.uid) != refused.budget:
+                self._kept[meta.uid] = refused.budget
+                self._announce(job, why=_idle(since) + says.BUDGET_KEEPS(budget=refused.budget))
+            return
         except (Conflict, NotFound):
             # The job changed meanwhile: the next check sees its current state.
             return
@@ -101,6 +114,18 @@ class IdleWatch:
             return
         log.info("idle job", job=key_of(meta), action=action)
         self._announce(job, why=_idle(since) + _DONE[action])
+
+    async def _disrupt(self, job: GPUJob) -> None:
+        """Count the end of the job's pods in their PodDisruptionBudgets. Raises `DisruptionRefusedError`."""
+        if ends_by_eviction(job):
+            return
+        store = self._state.store
+        await disruptions.record(
+            self._client,
+            pods=store.pods.pods_of(store.child_of(job)),
+            budgets=store.budgets_of(job.metadata.namespace),
+            at=timestamp(self._now()),
+        )
 
     def _threat(self) -> Sentence:
         if self._rules.action == "Warn":

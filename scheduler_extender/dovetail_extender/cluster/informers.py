@@ -1,7 +1,7 @@
 """Informers that keep the cluster view current, and the bind, which is the one write.
 
-They watch nodes, GPUNodes, pods, GPUJobs, GPUQuotas and ResourceSlices. The view is usable once all of them are listed.
-While the API server is silent the view keeps its last state, and `ages_seconds` grows.
+They watch nodes, GPUNodes, pods, GPUJobs, GPUQuotas, PodDisruptionBudgets and ResourceSlices. The view is usable once
+all of them are listed. While the API server is silent the view keeps its last state, and `ages_seconds` grows.
 """
 
 import asyncio
@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod, is_terminated
+from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import EventType
-from dovetail.api.resources import GPUJOBS, GPUNODES, GPUQUOTAS, NODES, PODS
+from dovetail.api.resources import GPUJOBS, GPUNODES, GPUQUOTAS, NODES, PODDISRUPTIONBUDGETS, PODS
 from dovetail.cluster.view import ClusterView
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import KubeObject, Reflector
@@ -102,6 +103,7 @@ class Watching:
         )
         self._jobs = Reflector(client, resource=GPUJOBS, as_type=PlannedJob, on_event=on_job)
         self._quotas = Reflector(client, resource=GPUQUOTAS, as_type=GPUQuota, on_event=on_quota)
+        self._budgets = Reflector(client, resource=PODDISRUPTIONBUDGETS, as_type=PodDisruptionBudget)
         self._slices = SliceWatch(
             client, drivers=names.GPU_DRIVERS, on_event=_feed(view.slice_changed, gone=view.slice_gone)
         )
@@ -131,6 +133,10 @@ class Watching:
         """All pods in the cache."""
         return self._pods.store.values()
 
+    def budgets(self) -> Collection[PodDisruptionBudget]:
+        """All PodDisruptionBudgets in the cache."""
+        return self._budgets.store.values()
+
     async def read(self, *, namespace: str, name: str, deadline_seconds: float) -> Pod:
         """Read the pod from the API server. Raises `KubeError`."""
         return await self._client.get(
@@ -153,7 +159,7 @@ class Watching:
 
     @property
     def _reflectors(self) -> tuple[Reflector[Any], ...]:
-        return self._nodes, self._gpunodes, self._pods, self._jobs, self._quotas
+        return self._nodes, self._gpunodes, self._pods, self._jobs, self._quotas, self._budgets
 
 
 def _feed(changed: Callable[[T], object], *, gone: Callable[[T], object]) -> Callable[[EventType, T], None]:

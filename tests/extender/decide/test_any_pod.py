@@ -123,7 +123,11 @@ class Extender:
     def preempts(self, pod: Pod) -> None:
         victims = {"a": MetaVictims(pods=[MetaPod(uid=uid) for uid in self.seen])}
         preempting = Preempting(
-            ask=self.decisions.ask, nominations=self.decisions.nominations, pods=self.seen.values, clock=lambda: 0.0
+            ask=self.decisions.ask,
+            nominations=self.decisions.nominations,
+            pods=self.seen.values,
+            budgets=list,
+            clock=lambda: 0.0,
         )
         preempting.preempt(PreemptArgs(pod=pod, victims=victims))
 

@@ -189,7 +189,10 @@ async def test_nothing_is_answered_before_the_caches_are_there(api: ApiServer) -
         for verb in ("filter", "prioritize", "bind"):
             status, text = await face.ask(verb, {})
             assert status == 503
-            assert "nodes, gpunodes, pods, gpujobs, gpuquotas, resourceslices are not listed yet" in text
+            assert (
+                "nodes, gpunodes, pods, gpujobs, gpuquotas, poddisruptionbudgets, resourceslices are not listed yet"
+                in text
+            )
         api.listing.set()
         await face.ready()
         assert (await face.filter(make_pod(), "a"))["NodeNames"] == ["a"]

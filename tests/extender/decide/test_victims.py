@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import LabelSelector
+from dovetail.api.disruption_budget import BudgetSpec, BudgetStatus, PodDisruptionBudget
+from dovetail.api.meta import ObjectMeta
 from dovetail_extender.decide.preempt import ENOUGH
 from tests.extender.builders import make_pod, make_share
 from tests.extender.desk import Desk
@@ -72,6 +75,45 @@ def test_a_pod_without_devices_leaves_only_where_it_was_picked() -> None:
     assert desk.preempt(urgent(), a=["first"]) == {"a": ["first"]}
     desk.clock.now += 60
     assert sorted(desk.preempt(urgent(), a=["first", "plain"])["a"]) == ["first", "plain"]
+
+
+def budget(allowed: int, **labels: str) -> PodDisruptionBudget:
+    selector = LabelSelector(match_labels=labels)
+    return PodDisruptionBudget(
+        metadata=ObjectMeta(name="web", namespace="default"),
+        spec=BudgetSpec(selector=selector),
+        status=BudgetStatus(disruptions_allowed=allowed),
+    )
+
+
+WEB: dict[str, Any] = {"labels": {"app": "web"}}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "gpus", "victims"),
+    [
+        pytest.param(0, 2, {"b"}, id="one whose budget lets no pod end stays, although it comes first"),
+        pytest.param(1, 2, {"a"}, id="one whose budget lets it end leaves"),
+        pytest.param(1, 4, {"b", "a"}, id="one of two that one budget covers leaves"),
+        pytest.param(1, 6, None, id="where only both would do, the node is left out"),
+        pytest.param(2, 6, {"a", "b", "c"}, id="both leave where both may"),
+    ],
+)
+def test_victims_are_within_their_budgets(allowed: int, gpus: int, victims: set[str] | None) -> None:
+    desk = Desk(a=6)
+    on(desk, "a", "a", 2, **WEB)
+    on(desk, "a", "c", 2, priority=1, **WEB)
+    on(desk, "a", "b", 2, priority=2)
+    desk.budgets.append(budget(allowed, app="web"))
+    found = desk.preempt(urgent(gpus), a=["a", "c"]).get("a")
+    assert (None if found is None else set(found)) == victims
+
+
+def test_one_that_leaves_already_costs_its_budget_nothing() -> None:
+    desk = Desk(a=4)
+    on(desk, "a", "a", 4, deletionTimestamp="2026-01-01T00:00:00Z", **WEB)
+    desk.budgets.append(budget(0, app="web"))
+    assert desk.preempt(urgent(4), a=["a"]) == {"a": ["a"]}
 
 
 def test_a_node_on_which_all_leaving_is_not_enough_is_left_out() -> None:

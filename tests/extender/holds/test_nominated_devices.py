@@ -50,7 +50,7 @@ class Scene:
 
     def when_they_are_evicted(self) -> Claim | None:
         preempting = Preempting(
-            ask=self.ask, nominations=self.nominations, pods=lambda: [self.crowd], clock=lambda: 0.0
+            ask=self.ask, nominations=self.nominations, pods=lambda: [self.crowd], budgets=list, clock=lambda: 0.0
         )
         victims = {"a": MetaVictims(pods=[MetaPod(uid="uid-crowd")])}
         assert list(preempting.preempt(PreemptArgs(pod=self.urgent, victims=victims))) == ["a"]

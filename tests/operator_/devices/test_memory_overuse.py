@@ -22,7 +22,7 @@ from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.actions import DeleteJob
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from tests.core.builders import make_gpunode
-from tests.operator_.builders import NOW, condition, make_child, make_job, make_pod, make_state, see
+from tests.operator_.builders import NOW, condition, make_budget, make_child, make_job, make_pod, make_state, see
 
 OVERUSE = Overuse(
     uid="pod-0", namespace="team", name="x-0", device="GPU-1", index=1, promised_mib=8192, used_mib=9000, since="then"
@@ -85,10 +85,10 @@ def test_several_overuses_are_the_first_and_a_number() -> None:
     assert explained([OVERUSE, OVERUSE, OVERUSE]).message.endswith("8,192 MiB, and 2 more")
 
 
-def settled(*overuses: Overuse, job: GPUJob | None = None) -> Outcome:
+def settled(*overuses: Overuse, job: GPUJob | None = None, budget: str = "") -> Outcome:
     job = job or make_job()
     seen = see(job, make_pod(devices=1, started=-10), child=make_child(job))
-    return reconcile(replace(seen, overuses=overuses))
+    return reconcile(replace(seen, overuses=overuses, refusing_budget=budget))
 
 
 def test_a_running_job_above_its_promise_runs_on_and_says_so() -> None:
@@ -103,10 +103,35 @@ def test_a_job_that_an_agent_wants_ended_fails_with_the_reason_and_its_pods_go()
     result = settled(msgspec.structs.replace(OVERUSE, ends=True, evict=True))
     assert (result.status.phase, result.status.reason) == ("Failed", MEMORY_OVER_PROMISE.code)
     assert result.status.message == f"Ended by memory_overuse: {SENTENCE}"
-    assert result.actions == (DeleteJob(),)
+    assert result.actions == (DeleteJob(disrupts=True),)
     failed = find_condition(result.status.conditions, type="Failed")
     assert failed is not None
     assert failed.status == "True"
+
+
+def test_a_job_whose_budget_lets_no_pod_end_runs_on_says_so_and_is_looked_at_again() -> None:
+    result = settled(msgspec.structs.replace(OVERUSE, ends=True, evict=True), budget="web")
+    assert (result.status.phase, result.actions) == ("Running", ())
+    assert result.status.message == (
+        "Goes on although memory_overuse would end it: PodDisruptionBudget web lets no more of its pods end now"
+    )
+    assert result.wake_at is not None
+
+
+@pytest.mark.parametrize(("allowed", "refusing"), [(0, "web"), (1, "")])
+def test_the_budgets_of_a_pod_that_is_to_end_are_seen(allowed: int, refusing: str) -> None:
+    state, job = make_state(n1=2), make_job()
+    state.store.overuses = Overuses(RULES)
+    state.store.job_changed(job)
+    state.store.child_changed(make_child(job))
+    pod = make_pod(devices=1, mode="Fractional")
+    state.store.pod_event("ADDED", pod)
+    state.store.budget_event("ADDED", make_budget(allowed=allowed))
+    for evict, said in ((False, ""), (True, refusing)):
+        state.store.gpunode_changed(report(overuse(pod.metadata.uid, device="GPU-n1-0", ends=True, evict=evict)))
+        seen = state.observe("team/x", now=NOW)
+        assert seen is not None
+        assert seen.refusing_budget == said
 
 
 def test_an_event_is_posted_once_for_an_overuse() -> None:

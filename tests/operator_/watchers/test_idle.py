@@ -16,8 +16,9 @@ from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.state.state import State
 from dovetail_operator.watchers.idle import IdleWatch
 from tests.core.kube.api import Answer, Api, refusal
-from tests.operator_.builders import NOW, at, make_job, make_state
+from tests.operator_.builders import NOW, at, make_budget, make_child, make_job, make_pod, make_state
 
+BUDGET = "/apis/policy/v1/namespaces/team/poddisruptionbudgets/web"
 GPUJOB = "/apis/dovetail.dev/v1beta1/namespaces/team/gpujobs/x"
 DEVICE = {"worker": 0, "node": "a", "index": 0, "uuid": "GPU-a-0", "shareMilli": 1000, "memoryMiB": 1}
 
@@ -71,6 +72,25 @@ async def test_an_idle_job_is_warned_once_and_then_held(rig: Rig, api: Api) -> N
     (patch,) = api.of(f"PATCH {GPUJOB}")
     assert patch.body == {"metadata": {"uid": "uid-x", "resourceVersion": "10"}, "spec": {"suspend": True}}
     assert rig.events[-1].message.endswith("the job is held (gjob release lets it go on)")
+
+
+async def test_a_job_whose_budget_lets_no_pod_end_goes_on_and_is_told_so_once(rig: Rig, api: Api) -> None:
+    api.answer(f"PATCH {BUDGET}/status", Answer(body=values_of(make_budget())))
+    api.answer(f"PATCH {GPUJOB}", Answer(body=values_of(rig.job)))
+    rig.state.store.child_changed(make_child(rig.job))
+    rig.state.store.pod_event("ADDED", make_pod())
+    rig.state.store.budget_event("ADDED", make_budget(allowed=0))
+    for seconds in (0, 900, 905, 910):
+        await rig.look(seconds)
+    assert not api.seen
+    (kept,) = rig.events[1:]
+    assert kept.message.endswith(
+        ": the job goes on for now, because PodDisruptionBudget web lets no more of its pods end"
+    )
+    rig.state.store.budget_event("MODIFIED", make_budget(allowed=1))
+    await rig.look(915)
+    assert [(seen.method, seen.path) for seen in api.seen] == [("PATCH", f"{BUDGET}/status"), ("PATCH", GPUJOB)]
+    assert api.seen[0].body["status"] == {"disruptionsAllowed": 0, "disruptedPods": {"x-0-running": at(915)}}
 
 
 async def test_a_job_that_works_again_is_told_so(rig: Rig) -> None:

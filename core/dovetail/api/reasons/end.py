@@ -54,6 +54,10 @@ OVER_PROMISE: Final = clause(
     reason=MEMORY_OVER_PROMISE,
 )
 ENDED_FOR_OVERUSE: Final = clause("EndedForOveruse", "Ended by memory_overuse: ", reason=MEMORY_OVER_PROMISE)
+KEPT_BY_BUDGET: Final = clause(
+    "KeptByBudget",
+    "Goes on although memory_overuse would end it: PodDisruptionBudget {budget} lets no more of its pods end now",
+)
 LIMIT_HAD_PASSED: Final = clause(
     "LimitHadPassed", "The time limit had passed when the pods of the Job were deleted", reason=DEADLINE_EXCEEDED
 )

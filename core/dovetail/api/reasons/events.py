@@ -33,6 +33,9 @@ WILL_BE_HELD: Final = clause("WillBeHeld", ": the job is held if that goes on fo
 WILL_BE_ENDED: Final = clause("WillBeEnded", ": the job is ended if that goes on for {seconds} s")
 IS_HELD: Final = clause("IsHeld", ": the job is held (gjob release lets it go on)")
 IS_ENDED: Final = clause("IsEnded", ": the job is ended")
+BUDGET_KEEPS: Final = clause(
+    "BudgetKeeps", ": the job goes on for now, because PodDisruptionBudget {budget} lets no more of its pods end"
+)
 FREEZES: Final = clause(
     "ProbeFreezes",
     "Container {containers} has a liveness probe, but where tenants take turns the whole pod is frozen while it waits: "
