@@ -262,6 +262,7 @@ const CLAUSES: Readonly<Record<string, string>> = {
   SuspendedPods: "因作业被挂起，其 Pod 已结束",
   WorkerDisrupted: "一个 worker 被中断，不计重试次数",
   OverPromise: "Pod {pod} 使用了 GPU {index}（{device}）的 {used_mib} MiB，但只承诺了 {promised_mib} MiB",
+  KeptByBudget: "尽管 memory_overuse 要结束它，仍继续运行：PodDisruptionBudget {budget} 目前不允许它再有 Pod 结束",
   EndedForOveruse: "被 memory_overuse 结束：",
   LimitHadPassed: "Job 的 Pod 被删除时已超过时限",
   LastPods: "作业已结束：等待最后的 Pod 结束",

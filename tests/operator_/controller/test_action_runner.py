@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail import names
 from dovetail.api.builtin import Job
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
@@ -25,8 +26,9 @@ from dovetail_operator.job.actions import (
     PatchJob,
 )
 from dovetail_operator.state.pending_writes import Kind
+from dovetail_operator.writes.disruptions import DisruptionRefusedError
 from tests.core.kube.api import Answer, Api, refusal
-from tests.operator_.builders import LET_GO, NOW, make_child, make_job, make_state, see
+from tests.operator_.builders import LET_GO, NOW, make_budget, make_child, make_job, make_pod, make_state, see
 from tests.operator_.controller.test_controller import GPUJOBS, JOBS, Rig
 
 JOB = make_job(status={"number": 1})
@@ -245,6 +247,66 @@ async def test_a_job_in_turns_with_a_liveness_probe_is_warned_as_it_is_created(c
     api.answer(f"POST {JOBS}", body(CHILD))
     assert await runner_of(rig).run(see(job), actions=[CreateJob(manifest=MANIFEST)])
     assert [rig.events.get_nowait().reason for _ in range(rig.events.qsize())] == ["LivenessProbe"]
+
+
+BUDGET = "/apis/policy/v1/namespaces/team/poddisruptionbudgets/web"
+
+
+def with_budget(client: Client, api: Api, *, allowed: int) -> Rig:
+    rig = Rig(api, client, make_state(a=1))
+    rig.state.store.job_changed(JOB)
+    rig.state.store.child_changed(CHILD)
+    rig.state.store.budget_event("ADDED", make_budget(allowed=allowed))
+    api.answer(f"PATCH {BUDGET}/status", Answer(body=values_of(make_budget())))
+    api.answer(f"PATCH {JOBS}/x", body(CHILD))
+    api.answer(f"DELETE {JOBS}/x", Answer(body={}))
+    return rig
+
+
+@pytest.mark.parametrize("action", [PatchJob(spec={"suspend": True}, disrupts=True), DeleteJob(disrupts=True)])
+async def test_an_end_for_others_is_first_recorded_in_the_budgets_of_its_pods(
+    client: Client, api: Api, action: Action
+) -> None:
+    rig = with_budget(client, api, allowed=1)
+    assert await runner_of(rig).run(see(JOB, make_pod(), child=CHILD), actions=[action])
+    assert [seen.path for seen in api.seen] == [f"{BUDGET}/status", f"{JOBS}/x"]
+
+
+async def test_an_end_that_its_budget_refuses_does_not_happen(client: Client, api: Api) -> None:
+    rig = with_budget(client, api, allowed=0)
+    with pytest.raises(DisruptionRefusedError):
+        await runner_of(rig).run(
+            see(JOB, make_pod(), child=CHILD), actions=[PatchJob(spec={"suspend": True}, disrupts=True)]
+        )
+    assert not api.seen
+
+
+async def test_an_end_by_its_owner_asks_no_budget(client: Client, api: Api) -> None:
+    rig = with_budget(client, api, allowed=0)
+    assert await runner_of(rig).run(see(JOB, make_pod(), child=CHILD), actions=[PatchJob(spec={"suspend": True})])
+    assert [seen.path for seen in api.seen] == [f"{JOBS}/x"]
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+async def test_plain_pods_are_not_recorded_because_their_eviction_counts_them(
+    client: Client, api: Api, allowed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p"}
+    record = make_job("pod-p", managedBy=names.GUESTS_MANAGER, meta={"ownerReferences": [owner]})
+    rig, held = with_budget(client, api, allowed=allowed), list[bool]()
+
+    async def hold(_record: GPUJob, *, suspend: bool) -> None:
+        held.append(suspend)
+
+    monkeypatch.setattr(runner_of(rig)._guests, "hold", hold)
+    action = PatchJob(spec={"suspend": True}, disrupts=True)
+    running = runner_of(rig).run(see(record, make_pod(), child=CHILD), actions=[action])
+    if allowed:
+        assert await running
+    else:
+        with pytest.raises(DisruptionRefusedError):
+            await running
+    assert (api.seen, held) == ([], [True] * allowed)
 
 
 RECORD = make_job("job-g", status={"number": 4})

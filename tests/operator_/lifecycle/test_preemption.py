@@ -38,7 +38,7 @@ def suspended(*, preemption: dict[str, Any], phase: str = "Running", **spec: Any
 
 
 def suspends(outcome: Outcome) -> bool:
-    return PatchJob(spec={"suspend": True}) in outcome.actions
+    return PatchJob(spec={"suspend": True}, disrupts=True) in outcome.actions
 
 
 def test_first_the_status_says_when_and_for_whom() -> None:

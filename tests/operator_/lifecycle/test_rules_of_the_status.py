@@ -366,7 +366,7 @@ def test_memory_beyond_the_promise_ends_a_job_where_the_check_confirms_it(evict:
     seen = see(job, make_pod(started=-600), child=make_child(job))
     outcome = reconcile(replace(seen, overuses=(overuse,)))
     assert outcome.status.phase == phase
-    assert (DeleteJob() in outcome.actions) == evict
+    assert (DeleteJob(disrupts=True) in outcome.actions) == evict
     assert evict == ("2,000 MiB" in outcome.status.message)
 
 

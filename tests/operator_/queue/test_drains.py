@@ -156,7 +156,7 @@ async def test_the_job_gets_its_notice_and_its_grace_and_then_waits_for_its_new_
     assert notices.still_hold(seen)
     ended = outcome(state, clock)
     assert (ended.status.phase, ended.status.reason) == ("Preempted", "NodeUnhealthy")
-    assert ended.actions == (PatchJob(spec={"suspend": True}),)
+    assert ended.actions == (PatchJob(spec={"suspend": True}, disrupts=True),)
     state.store.view.node_changed(uncordoned(state.store.view.nodes["a"]))
     assert not notices.still_hold(seen), "the node stays"
 
