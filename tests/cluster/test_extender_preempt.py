@@ -11,7 +11,8 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail.api.resources import PODS, PRIORITYCLASSES
+from dovetail.api.disruption_budget import PodDisruptionBudget
+from dovetail.api.resources import PODDISRUPTIONBUDGETS, PODS, PRIORITYCLASSES
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.pods.allocation import allocation_in
@@ -100,6 +101,27 @@ async def test_pods_of_gpujobs_are_not_evicted_for_a_pod_of_higher_priority(clie
     ).status.nominated_node_name == ""
     await jobs.delete("train")
     await until(lambda: jobs.pods("train"), lambda pods: not pods)
+    await scene.is_bound("urgent")
+
+
+@pytest.mark.usefixtures("classes")
+async def test_a_pod_whose_budget_lets_no_pod_end_is_not_evicted(client: Client, scene: Scene) -> None:
+    """kube-scheduler by itself would evict it, because nothing else makes room."""
+    await create(scene, "service", "2(A100)", milli=2000, priority="test-low")
+    before = await scene.is_bound("service")
+    budget = {"metadata": {"name": "service"}, "spec": {"minAvailable": 1, "selector": {}}}
+    await client.create(PODDISRUPTIONBUDGETS, body=budget, as_type=PodDisruptionBudget, namespace=scene.namespace)
+    await create(scene, "urgent", "1(A100)", milli=1000, priority="test-high")
+    await scene.events("preemption")
+    # kube-scheduler takes up a pod once it is through with the one before, its evictions included.
+    await create(scene, "next", "1(T4)", milli=1000, priority="test-low")
+    await scene.is_bound("next")
+    now = await client.get(PODS, name="service", as_type=Pod, namespace=scene.namespace)
+    assert (now.metadata.uid, now.metadata.deletion_timestamp) == (before.metadata.uid, None)
+    await client.delete(PODDISRUPTIONBUDGETS, name="service", namespace=scene.namespace)
+    with suppress(NotFound):
+        # Or kube-scheduler has tried again, and has evicted it.
+        await client.delete(PODS, name="service", namespace=scene.namespace)
     await scene.is_bound("urgent")
 
 

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
+from dovetail.api.disruption_budget import PodDisruptionBudget
+from dovetail.api.resources import PODDISRUPTIONBUDGETS
 from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.configuration import config_of, set_config
 from tests.cluster.jobs import Jobs
+from tests.cluster.test_extender import until
 
 pytestmark = pytest.mark.cluster
 Plan = Callable[..., subprocess.CompletedProcess[str]]
@@ -112,6 +115,32 @@ async def test_apply_holds_room_restarts_a_job_there_and_starts_the_other(scatte
     assert (over.move.count, over.move.reserved, over.number) == (1, None, row["job"]["number"])
     stayed = await scattered.phase("Running", other)
     assert (stayed.plans, stayed.move) == (1, None)
+
+
+async def test_apply_keeps_a_budget_and_records_the_end_in_it(scattered: Jobs, move: Plan, client: Client) -> None:
+    for name in ("x", "y"):
+        await scattered.change(name, moves="Restart")
+    namespace = scattered.namespace
+    body = {"metadata": {"name": "all"}, "spec": {"minAvailable": 2, "selector": {}}}
+    await client.create(PODDISRUPTIONBUDGETS, body=body, as_type=PodDisruptionBudget, namespace=namespace)
+
+    async def budget() -> PodDisruptionBudget:
+        return await client.get(PODDISRUPTIONBUDGETS, name="all", as_type=PodDisruptionBudget, namespace=namespace)
+
+    await until(budget, lambda found: found.status.observed_generation == 1)
+    refused = await asyncio.to_thread(move, "apply", "big", "--yes")
+    assert refused.returncode == 1
+    assert "0 running jobs may move" in refused.stdout
+
+    patch = {"spec": {"minAvailable": 1}}
+    await client.patch(PODDISRUPTIONBUDGETS, name="all", patch=patch, as_type=PodDisruptionBudget, namespace=namespace)
+    await until(budget, lambda found: found.status.disruptions_allowed == 1)
+    recorded = asyncio.create_task(until(budget, lambda found: found.status.disruptions_allowed == 0))
+    done = await asyncio.to_thread(move, "apply", "big", "--yes")
+    assert done.returncode == 0, done.stderr
+    await recorded
+    moves = [(await scattered.phase("Running", name)).move for name in ("x", "y")]
+    assert sorted(0 if each is None else each.count for each in moves) == [0, 1]
 
 
 async def test_jobs_that_do_not_say_that_they_may_move_stay(scattered: Jobs, move: Plan) -> None:

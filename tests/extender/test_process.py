@@ -71,7 +71,7 @@ async def test_it_is_ready_with_its_caches_and_ends_its_binds_when_told_to_stop(
     # The bind has all the time that this test may take until it is let go.
     times = {"DOVETAIL_HOLD_TTL_SECONDS": "120", "DOVETAIL_BIND_DEADLINE_SECONDS": "60"}
     async with started(*options, **times) as process, aiohttp.ClientSession() as http:
-        missing = "nodes, gpunodes, pods, gpujobs, gpuquotas are not listed yet"
+        missing = "nodes, gpunodes, pods, gpujobs, gpuquotas, poddisruptionbudgets are not listed yet"
         await until_answered(port, "/readyz", status=503, saying=missing)
         api.listing.set()
         await until_answered(metrics_port, "/readyz", status=200)

@@ -73,10 +73,13 @@ class _Slices(TimeSlices):
 
 
 @contextmanager
-def watched(loop: VirtualLoop, *, failures: list[Exception], slow_cycles: bool) -> Iterator[None]:
+def watched(
+    loop: VirtualLoop, *, failures: list[Exception], slow_cycles: bool, checked_cycles: bool = True
+) -> Iterator[None]:
     """All clocks of the operator show the loop's time, and what it would log and try again is a failure.
 
-    With `slow_cycles` each verdict takes long enough for reconciles in between.
+    With `slow_cycles` each verdict takes long enough for reconciles in between. `checked_cycles` are each compared with
+    the plain twin, which takes most of the time.
     """
 
     def failed(_event: str, *, error: Exception, **_more: object) -> None:
@@ -100,7 +103,8 @@ def watched(loop: VirtualLoop, *, failures: list[Exception], slow_cycles: bool) 
             stack.enter_context(mock.patch.dict(defaults, clock=loop.time))
         for module in ("loop", "start_estimates", "move_planner"):
             stack.enter_context(mock.patch(f"dovetail_operator.queue.{module}.TimeSlices", _Slices))
-        stack.enter_context(mock.patch.object(core_cycle, "SchedulingCycle", CheckedCycle))
+        if checked_cycles:
+            stack.enter_context(mock.patch.object(core_cycle, "SchedulingCycle", CheckedCycle))
         # Few jobs wait at a time: all but the first one keep their verdicts without another judgement.
         stack.enter_context(mock.patch.object(verdicts, "RENEWED_JOBS", 1))
         yield

@@ -25,14 +25,16 @@ _DOWN_SECONDS: Final = 0.7
 
 
 class World:
-    """`seed` decides how late writes, answers and events are; None for at once. `slow_cycles`: see `watched`."""
+    """`seed` decides how late writes, answers and events are; None for at once. For the other options see `watched`."""
 
-    def __init__(self, *, seed: int | None = None, slow_cycles: bool = False) -> None:
+    def __init__(self, *, seed: int | None = None, slow_cycles: bool = False, checked_cycles: bool = True) -> None:
         self.loop = VirtualLoop()
         self._stack = ExitStack()
         # What failed within the operator, which goes on.
         self.failures: list[Exception] = []
-        self._stack.enter_context(watched(self.loop, failures=self.failures, slow_cycles=slow_cycles))
+        self._stack.enter_context(
+            watched(self.loop, failures=self.failures, slow_cycles=slow_cycles, checked_cycles=checked_cycles)
+        )
         self._seed = seed
         self.server = ApiServer(self.time)
         self.cluster = self._make_cluster()

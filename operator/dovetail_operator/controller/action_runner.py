@@ -35,7 +35,7 @@ from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.store import Store
 from dovetail_operator.watchers.guests.keeper import GuestKeeper
-from dovetail_operator.writes import disruptions, jobs, tasks
+from dovetail_operator.writes import jobs, pods, tasks
 
 _UNPROCESSABLE: Final = 422
 
@@ -118,9 +118,9 @@ class ActionRunner:
         if ends_by_eviction(seen.job):
             # Counted twice, the budget would refuse the eviction. A group must not end in part.
             if refusing := refusing_budget(seen.pods, budgets=budgets):
-                raise disruptions.DisruptionRefusedError(refusing)
+                raise pods.DisruptionRefusedError(refusing)
             return
-        await disruptions.record(self._client, pods=seen.pods, budgets=budgets, at=timestamp(self._now()))
+        await pods.record_disruption(self._client, pods=seen.pods, budgets=budgets, at=timestamp(self._now()))
 
     async def _dispatch(self, seen: Observed, *, action: Action) -> bool:
         if isinstance(action, PatchJob | DeleteJob) and action.disrupts:

@@ -18,8 +18,7 @@ from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State
 from dovetail_operator.writes import jobs
-from dovetail_operator.writes.disruptions import RETRY_SECONDS, DisruptionRefusedError
-from dovetail_operator.writes.pods import announce_preemption
+from dovetail_operator.writes.pods import RETRY_SECONDS, DisruptionRefusedError, announce_preemption
 
 
 class Reconciler:

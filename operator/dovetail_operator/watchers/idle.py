@@ -19,8 +19,7 @@ from dovetail.process.guarded_loops import Guard, repeat
 from dovetail_operator.devices.idleness import CONDITION
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.state.state import State
-from dovetail_operator.writes import disruptions
-from dovetail_operator.writes.disruptions import DisruptionRefusedError
+from dovetail_operator.writes.pods import DisruptionRefusedError, record_disruption
 
 log = get_logger("dovetail.operator.idle")
 
@@ -120,7 +119,7 @@ class IdleWatch:
         if ends_by_eviction(job):
             return
         store = self._state.store
-        await disruptions.record(
+        await record_disruption(
             self._client,
             pods=store.pods.pods_of(store.child_of(job)),
             budgets=store.budgets_of(job.metadata.namespace),

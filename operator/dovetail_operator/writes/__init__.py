@@ -3,8 +3,7 @@
 jobs              batch Jobs, and the status of GPUJobs
 tasks             tasks of arrays
 services          headless Services of gangs
-pods              preemption notices
-disruptions       counts pods that are about to end in their PodDisruptionBudgets
+pods              preemption notices, and the pods that are about to end in their PodDisruptionBudgets
 evictions         evicts pods above their promised memory
 configmaps        reads and conditionally writes a ConfigMap
 job_numbers       allots short numbers

@@ -26,7 +26,7 @@ from dovetail_operator.job.actions import (
     PatchJob,
 )
 from dovetail_operator.state.pending_writes import Kind
-from dovetail_operator.writes.disruptions import DisruptionRefusedError
+from dovetail_operator.writes.pods import DisruptionRefusedError
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import LET_GO, NOW, make_budget, make_child, make_job, make_pod, make_state, see
 from tests.operator_.controller.test_controller import GPUJOBS, JOBS, Rig
