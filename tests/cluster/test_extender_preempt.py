@@ -111,6 +111,13 @@ async def test_a_pod_whose_budget_lets_no_pod_end_is_not_evicted(client: Client,
     before = await scene.is_bound("service")
     budget = {"metadata": {"name": "service"}, "spec": {"minAvailable": 1, "selector": {}}}
     await client.create(PODDISRUPTIONBUDGETS, body=budget, as_type=PodDisruptionBudget, namespace=scene.namespace)
+
+    async def service() -> PodDisruptionBudget:
+        return await client.get(
+            PODDISRUPTIONBUDGETS, name="service", as_type=PodDisruptionBudget, namespace=scene.namespace
+        )
+
+    await until(service, lambda found: found.status.observed_generation == 1)
     await create(scene, "urgent", "1(A100)", milli=1000, priority="test-high")
     await scene.events("preemption")
     # kube-scheduler takes up a pod once it is through with the one before, its evictions included.
