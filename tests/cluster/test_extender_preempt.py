@@ -109,7 +109,8 @@ async def test_a_pod_whose_budget_lets_no_pod_end_is_not_evicted(client: Client,
     """kube-scheduler by itself would evict it, because nothing else makes room."""
     await create(scene, "service", "2(A100)", milli=2000, priority="test-low")
     before = await scene.is_bound("service")
-    budget = {"metadata": {"name": "service"}, "spec": {"minAvailable": 1, "selector": {}}}
+    # It covers `next` too, which runs later.
+    budget = {"metadata": {"name": "service"}, "spec": {"minAvailable": 2, "selector": {}}}
     await client.create(PODDISRUPTIONBUDGETS, body=budget, as_type=PodDisruptionBudget, namespace=scene.namespace)
 
     async def service() -> PodDisruptionBudget:
