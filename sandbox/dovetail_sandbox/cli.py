@@ -215,14 +215,25 @@ def console(name: Name = state.DEFAULT_NAME) -> None:
 def _ended(made: Cluster, *, purge: bool) -> str:
     """End a sandbox; the sentence about it."""
     if not localnode_queue.is_kept(made.folder, known=state.read(made.folder)):
+        if made.name == state.DEFAULT_NAME and not made.folder.exists():
+            return "There was no queue on this machine."
         return f"Sandbox {made.name!r} is gone." if made.down() else f"There was no sandbox {made.name!r}."
     ended = made.halt()
     jobs = {0: "", 1: " 1 running job ended."}.get(ended, f" {ended} running jobs ended.")
+    # `gflowd` says itself that the queue of this machine is down.
+    own = made.name == state.DEFAULT_NAME
     if not purge:
-        return f"Sandbox {made.name!r} is down.{jobs} Its queue is kept in {made.folder}."
+        is_down = "" if own else f"Sandbox {made.name!r} is down."
+        return f"{is_down}{jobs} Its queue is kept in {made.folder}.".strip()
     made.down()
     logs = localnode.purge(made.name)
-    return f"Sandbox {made.name!r} is gone.{jobs} The logs of its jobs stay in {logs}."
+    is_gone = "" if own else f"Sandbox {made.name!r} is gone."
+    return f"{is_gone}{jobs} The logs of its jobs stay in {logs}.".strip()
+
+
+def _queue_of(name: str) -> str:
+    """The queue of a sandbox whose node is this machine. People with one have given it no name."""
+    return "The queue of this machine" if name == state.DEFAULT_NAME else f"The queue of sandbox {name!r}"
 
 
 @contextmanager
@@ -261,7 +272,8 @@ def _show(found: Status) -> None:
     console = Console()
     real = ", 1 real node" if found.real_node else ""
     nodes = "Jobs run on this machine" if found.local_node else _nodes(found)
-    console.print(f"Sandbox {found.name!r}: {found.phase}. {nodes}{real}.")
+    called = _queue_of(found.name) if found.local_node else f"Sandbox {found.name!r}"
+    console.print(f"{called}: {found.phase}. {nodes}{real}.")
     if found.limits:
         console.print(found.limits, markup=False, highlight=False, soft_wrap=True)
     if found.message:
@@ -282,10 +294,12 @@ def _show(found: Status) -> None:
 
 
 def _show_up(made: cluster.Cluster) -> None:
-    typer.echo(f"Sandbox {made.name!r} is up: {_nodes(made.state())}.")
     if limits := localnode.limits(made.folder):
         typer.echo(limits)
-    typer.echo(f"  export KUBECONFIG={made.kubeconfig}")
+    if not (made.state().local_node and made.name == state.DEFAULT_NAME):
+        typer.echo(f"Sandbox {made.name!r} is up: {_nodes(made.state())}.")
+        # Commands use the queue of this machine without it.
+        typer.echo(f"  export KUBECONFIG={made.kubeconfig}")
     if url := made.status().gateway:
         typer.echo(f"  REST: {url}")
     if made.request_log.exists():

@@ -24,7 +24,7 @@ async def on_cpu(jobs: Jobs, name: str) -> GPUJobStatus:
     """Its status once it runs on the CPU; its pods request and see no GPU."""
     status = await jobs.phase("Running", name)
     assert (status.device, status.devices, status.gpus) == ("cpu", [], 0)
-    assert status.message.startswith("Runs on the CPU (onNoGPU): Need")
+    assert status.message.startswith("Runs on the CPU: Need")
     assert (await jobs.child(name)).metadata.annotations[DEVICE] == "cpu"
     for pod in await jobs.pods(name):
         (container,) = pod.spec.containers
@@ -44,7 +44,7 @@ async def test_a_job_stops_waiting_for_busy_gpus_after_its_time(jobs: Jobs) -> N
     assert runs.gpu_wait_start_time is None
     assert (moment(runs.admitted_time or "") - moment(waits.gpu_wait_start_time)).total_seconds() >= 3
     messages = [event.message for event in await jobs.events("late")]
-    assert any(message.startswith("Runs on the CPU (onNoGPU): Need 1 GPU") for message in messages)
+    assert any(message.startswith("Runs on the CPU: Need 1 GPU") for message in messages)
 
 
 async def test_a_job_that_no_node_could_serve_runs_on_the_cpu_at_once(jobs: Jobs) -> None:

@@ -85,7 +85,7 @@ async def test_a_gang_runs_side_by_side(jobs: Jobs) -> None:
 async def test_a_job_that_fails_says_how(jobs: Jobs) -> None:
     await jobs.submit(run=1, exit_code=3)
     status = await jobs.phase("Failed", reason="BackoffLimitExceeded")
-    assert "ended with exit code 3" in status.message
+    assert "exit code 3" in status.message
     assert condition(status, "Failed") == ("True", "BackoffLimitExceeded")
     announced = await jobs.announced("Failed")
     assert [event.type for event in announced if event.reason == "Failed"] == ["Warning"]

@@ -87,7 +87,7 @@ async def test_a_job_that_waits_has_no_log_and_the_answer_says_why(api: GatewayA
     async with asyncio.timeout(20):
         while (found := await face.get("/api/v3/jobs/red/waits/logs", token="red-token")).status == 404:
             pass
-    expected = "job 3 has no pods now, and so no log: Queued (Resources: Need 8 GPUs, only 6 available)"
+    expected = "job 3 has no worker now, and so no log: Queued (Resources: Need 8 GPUs, only 6 available)"
     assert (found.status, found.json["reason"], found.json["detail"]) == (409, "NoLog", expected)
 
 

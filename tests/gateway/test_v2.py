@@ -184,7 +184,7 @@ async def test_without_any_gpu_cuda_runs_on_the_cpu_and_the_answer_says_so(two: 
 
 async def test_a_task_that_its_template_moves_to_the_cpu_says_so(two: GatewayApiServer, red: Face) -> None:
     id_ = (await train(red)).json["task_id"]
-    message = "Runs on the CPU (onNoGPU): Need 1 GPU, only 0 available"
+    message = "Runs on the CPU: Need 1 GPU, only 0 available"
     two.objects["gpujobs"][f"red/{id_}"]["status"] = {"phase": "Running", "device": "cpu", "message": message}
     two.put("gpujobs", two.objects["gpujobs"][f"red/{id_}"])
     shown = await until_seen(red, f"{ROOT}/tasks/{id_}", holds=lambda found: found.get("status") == "running")

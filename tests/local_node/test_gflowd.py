@@ -68,7 +68,7 @@ def test_the_exit_code_is_the_jobs(machine: Machine) -> None:
     job = machine.submit("sh", "-c", "exit 3")
     shown = machine.ended(job)
     assert shown["phase"] == "Failed"
-    assert shown["message"] == "Worker 0 failed on local: container main ended with exit code 3"
+    assert shown["message"] == "Worker 0 failed on local: exit code 3"
 
 
 def test_a_command_that_does_not_exist_fails_with_a_sentence_in_its_log(machine: Machine) -> None:
@@ -359,7 +359,7 @@ def test_a_job_of_the_sdk_runs_and_its_log_comes_back(rest: Machine) -> None:
         assert list(job.logs()) == ["0.1", "last"]
         failing = client.submit(["sh", "-c", "sleep 0.2; exit 3"], image="busybox", gpu=0)
         assert failing.wait(timeout_seconds=PATIENCE_SECONDS, progress=False) == "Failed"
-        assert failing.row.message.endswith("ended with exit code 3")
+        assert failing.row.message.endswith("exit code 3")
 
 
 def test_a_task_of_v2_runs_on_the_cpu_with_its_fields(rest: Machine) -> None:

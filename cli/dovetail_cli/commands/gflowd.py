@@ -47,7 +47,7 @@ def up(
     tasks = local_templates.asked(train=train, infer=infer, workdir=workdir, simulated=simulated)
     sandboxes.up(sandboxes.DEFAULT, local=not simulated)
     runs = "Jobs are simulated: nothing runs." if simulated else "Jobs run on this machine, as your processes."
-    print(f"The local sandbox is up. {runs}", flush=True)
+    print(f"The queue is up. {runs}", flush=True)
     if tasks is not None:
         local_templates.keep(
             tasks, file=sandboxes.task_templates(sandboxes.DEFAULT), kubeconfig=sandboxes.kubeconfig(sandboxes.DEFAULT)
@@ -61,7 +61,7 @@ def up(
 
 @app.command()
 def status() -> None:
-    """Show the local sandbox; exit code 1 unless all of it runs, 3 if there is none."""
+    """Show the queue of this machine; exit code 1 unless all of it runs, 3 if there is none."""
     raise typer.Exit(sandboxes.status(sandboxes.DEFAULT))
 
 
@@ -76,7 +76,7 @@ def down(
     Running jobs end. Waiting jobs wait on, and start after the next `gflowd up`.
     """
     sandboxes.down(sandboxes.DEFAULT, purge=purge)
-    print("The local sandbox is down.")
+    print("The queue is down.")
 
 
 @service.command()

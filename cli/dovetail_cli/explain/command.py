@@ -55,7 +55,9 @@ def pod(
     from dovetail_cli.ui import output
 
     output.check_format(form)
-    found = reads.explain_subject(reads.find_pod(name), kubeconfig=kubeconfig, context=context, namespace=namespace)
+    found = reads.explain_subject(
+        reads.find_pod(name), kubeconfig=kubeconfig, context=context, namespace=namespace, for_people=form == "table"
+    )
     print(render.render(found, form=form, everything=everything))
 
 
@@ -78,7 +80,9 @@ def job(
     from dovetail_cli.ui import output
 
     output.check_format(form)
-    found = reads.explain_job(name, gateway=gateway, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    found = reads.explain_job(
+        name, gateway=gateway, kubeconfig=kubeconfig, context=context, namespace=namespace, for_people=form == "table"
+    )
     print(render.render(found, form=form, everything=everything))
 
 
@@ -111,5 +115,7 @@ def request(
 
     output.check_format(form)
     asked = reads.find_request(text, mode=mode, policy=policy, cpu=cpu, memory=memory, workload=workload)
-    found = reads.explain_subject(asked, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    found = reads.explain_subject(
+        asked, kubeconfig=kubeconfig, context=context, namespace=namespace, for_people=form == "table"
+    )
     print(render.render(found, form=form, everything=everything))

@@ -18,7 +18,7 @@ from dovetail.query.jobs import selection
 from dovetail.sdk.calls import v3
 from dovetail.sdk.calls.call import Call
 from dovetail_cli.cluster import gateway as gateways
-from dovetail_cli.cluster import snapshot
+from dovetail_cli.cluster import snapshot, this_machine
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.jobs import details
 from dovetail_cli.submit.profiles.effective import gateway_of
@@ -29,19 +29,30 @@ from dovetail_cli.ui.progress import patiently
 Find = Callable[[Cluster, ClusterObjects], Awaitable[Subject]]
 
 
-def explain_subject(find: Find, *, kubeconfig: str | None, context: str | None, namespace: str | None) -> Explanation:
-    """Read the cluster, find the subject, and explain it."""
+def explain_subject(
+    find: Find, *, kubeconfig: str | None, context: str | None, namespace: str | None, for_people: bool = False
+) -> Explanation:
+    """Read the cluster, find the subject, and explain it.
+
+    With `for_people`, in the words of one machine if it is one.
+    """
 
     async def task(cluster: Cluster) -> Explanation:
-        return await _explained(cluster, find=find)
+        return _worded(cluster, found=await _explained(cluster, find=find), for_people=for_people)
 
     return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
 
 
 def explain_job(
-    text: str, *, gateway: str | None, kubeconfig: str | None, context: str | None, namespace: str | None
+    text: str,
+    *,
+    gateway: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    for_people: bool = False,
 ) -> Explanation:
-    """Explain a job of the namespace.
+    """Explain a job of the namespace; `for_people` in the words of one machine if it is one.
 
     The gateway does it, if one is named and the caller may not list the whole cluster.
 
@@ -54,14 +65,19 @@ def explain_job(
             job = await details.find(cluster, wanted=wanted)
             return v3.explain(job.metadata.namespace, name=job.metadata.name)
 
-        return await gateways.answered(
+        found = await gateways.answered(
             cluster,
             here=lambda: _explained(cluster, find=find),
             there=there,
             url=lambda: gateway_of(cluster, option=gateway),
         )
+        return _worded(cluster, found=found, for_people=for_people)
 
     return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
+
+
+def _worded(cluster: Cluster, *, found: Explanation, for_people: bool) -> Explanation:
+    return this_machine.explanation(found=found) if for_people and this_machine.is_one(cluster) else found
 
 
 async def _explained(cluster: Cluster, *, find: Find) -> Explanation:

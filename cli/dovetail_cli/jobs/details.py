@@ -33,6 +33,7 @@ from dovetail.query.jobs.places import place_or_reason
 from dovetail.query.jobs.records import last_run_seconds
 from dovetail.query.jobs.requests import request_text
 from dovetail.query.jobs.states import phase_of
+from dovetail_cli.cluster import this_machine
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.jobs import history, job_events, job_rows
 from dovetail_cli.submit.profiles import console_page
@@ -77,7 +78,11 @@ def show(word: str, *, form: str, kubeconfig: str | None, context: str | None, n
             return output.document(msgspec.to_builtins(job_details(job)), form=form)
         page = console_page.page_of(cluster, job=job) if output.on_terminal() else None
         events = await job_events.events_or_none(cluster, job=job)
-        return output.wrapped(shown(job, events=events, now=now, page=page))
+        if not this_machine.is_one(cluster):
+            return output.wrapped(shown(job, events=events, now=now, page=page))
+        said = this_machine.events(events=events or [])
+        job = this_machine.job(cluster, job=job)
+        return output.wrapped(shown(job, events=said, now=now, page=page, namespace=False))
 
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
@@ -103,17 +108,22 @@ def happened(word: str, *, form: str, kubeconfig: str | None, context: str | Non
 
     async def go(cluster: Cluster) -> str:
         job = await find(cluster, wanted=wanted)
-        return job_events.shown(await job_events.events_of(cluster, job=job), form=form)
+        events = await job_events.events_of(cluster, job=job)
+        if form == "table" and this_machine.is_one(cluster):
+            events = this_machine.events(events=events)
+        return job_events.shown(events, form=form)
 
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 
-def shown(job: GPUJob, *, events: Sequence[EventRow] | None, now: datetime, page: str | None = None) -> str:
-    """A job whose object exists, as text, with the address of its `page` in the console.
+def shown(
+    job: GPUJob, *, events: Sequence[EventRow] | None, now: datetime, page: str | None = None, namespace: bool = True
+) -> str:
+    """A job whose object exists, as text, with its `page` in the console and its `namespace`.
 
     `events` is None if the user may not list them.
     """
-    first, *others = sections(job, now=now)
+    first, *others = sections(job, now=now, namespace=namespace)
     title, pairs = first
     parts = text([(title, [*pairs, ("Console", page)]), *others]), job_events.section(events)
     return "\n".join(part for part in parts if part)
@@ -161,11 +171,11 @@ def _queue(place: QueuePlace | None) -> Pairs:
     ]
 
 
-def sections(job: GPUJob, *, now: datetime) -> list[tuple[str, Pairs]]:
+def sections(job: GPUJob, *, now: datetime, namespace: bool = True) -> list[tuple[str, Pairs]]:
     """The sections of a job whose object exists."""
     status = job.status
     return [
-        ("Job", _identity(job)),
+        ("Job", _identity(job, namespace=namespace)),
         ("Queue", _queue(status.queue)),
         ("Request", _request(job)),
         ("Place", [("NodeList", place_or_reason(job) if status.nodes else None), *map(_device, status.devices)]),
@@ -179,13 +189,13 @@ def sections(job: GPUJob, *, now: datetime) -> list[tuple[str, Pairs]]:
     ]
 
 
-def _identity(job: GPUJob) -> Pairs:
+def _identity(job: GPUJob, *, namespace: bool) -> Pairs:
     meta, name = job.metadata, display_name(job.metadata)
     return [
         ("JobId", job.status.number),
         ("JobName", name),
         ("Object", None if meta.name == name else meta.name),
-        ("Namespace", meta.namespace),
+        ("Namespace", meta.namespace if namespace else None),
         ("UserId", user_of(job)),
         ("Project", project_of(job)),
         (_STATE, phase_of(job)),

@@ -17,6 +17,7 @@ from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.query.jobs.columns import DEFAULT_FIELDS, View
 from dovetail.query.jobs.filters import JobQuery, choose
 from dovetail.query.jobs.records import joined
+from dovetail_cli.cluster import this_machine
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.jobs import history, job_rows, layouts
 from dovetail_cli.submit.profiles import console_page
@@ -24,9 +25,7 @@ from dovetail_cli.ui import live_screen, output, times
 from dovetail_cli.ui.errors import UsageError
 
 _SHORTEST_SECONDS: Final = 0.1
-_NOTHING: Final = (
-    "Namespace {namespace} has no such job now. `gqueue -a` shows those that have ended too, and `gbatch` submits one."
-)
+_NOTHING: Final = "{where} no such job now. `gqueue -a` shows those that have ended too, and `gbatch` submits one."
 # The columns by which a person means a job lead to its page in the console.
 _LINKED: Final = ("JOBID", "NAME")
 
@@ -121,6 +120,8 @@ def show(
         if question.since is not None:
             past = await history.records(cluster, question=HistoryQuerySpec(since=question.since))
             jobs = joined(jobs, records=past)
+        if form == "table":
+            jobs = [this_machine.job(cluster, job=job) for job in jobs]
         return question.answer(jobs, view=view, form=form, page_of=lambda job: console_page.page_of(cluster, job=job))
 
     async def go(cluster: Cluster) -> None:
@@ -128,7 +129,7 @@ def show(
             text = await read(cluster)
             print(text)
             if form == "table" and "\n" not in text and output.on_terminal():
-                print(output.wrapped(_NOTHING.format(namespace=cluster.namespace)), file=sys.stderr)
+                print(output.wrapped(_NOTHING.format(where=_where(cluster))), file=sys.stderr)
         else:
             await _watch(partial(read, cluster), interval_seconds=again_seconds)
 
@@ -138,6 +139,10 @@ def show(
         # The way to end a watch; everywhere else it is an interruption.
         if again_seconds is None:
             raise
+
+
+def _where(cluster: Cluster) -> str:
+    return "This machine has" if this_machine.is_one(cluster) else f"Namespace {cluster.namespace} has"
 
 
 async def _look(cluster: Cluster) -> tuple[list[GPUJob], View]:

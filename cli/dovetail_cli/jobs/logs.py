@@ -15,6 +15,7 @@ from dovetail.kube.errors import NotFound, StatusError
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.selection import parse_one
 from dovetail.query.jobs.states import is_unfinished, phase_of
+from dovetail_cli.cluster import this_machine
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.jobs import details
 from dovetail_cli.jobs.job_view import worker_of
@@ -46,6 +47,7 @@ def show(
             await _remembered(cluster, wanted=wanted, tail=tail)
             return
         _check(job, worker=worker)
+        job = this_machine.job(cluster, job=job)
         pods = await newest_pods(cluster, job=job)
         if not pods and not is_unfinished(job):
             await _remembered(cluster, wanted=wanted, tail=tail)
@@ -100,7 +102,7 @@ def _chosen(pods: Mapping[int, Pod], *, job: GPUJob, worker: int | None) -> Mapp
     chosen = pods if worker is None else {index: pod for index, pod in pods.items() if index == worker}
     if not chosen:
         called, status = job.status.number or job.metadata.name, job.status
-        whose = "has no pods now" if worker is None else f"has no pod of worker {worker} now"
+        whose = "has no worker now" if worker is None else f"has no worker {worker} now"
         why = f" ({status.reason}: {status.message})" if status.reason else ""
         raise CommandError(f"job {called} {whose}, and so no log: {phase_of(job)}{why}")
     return chosen
@@ -148,7 +150,7 @@ async def _read(cluster: Cluster, *, pod: Pod, tail: int | None) -> bytes:
 async def _remembered(cluster: Cluster, *, wanted: selection.Wanted, tail: int | None) -> None:
     record = await details.remembered(cluster, wanted=wanted, logs=True)
     if not record.log:
-        raise CommandError(f"job {wanted.text} has ended and its pods are gone; no lines of its log were kept")
+        raise CommandError(f"job {wanted.text} has ended and its workers are gone; no lines of its log were kept")
     lines = record.log.splitlines(keepends=True)
     _write("".join(lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]).encode())
 

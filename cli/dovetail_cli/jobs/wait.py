@@ -17,6 +17,7 @@ from dovetail.kube.errors import Forbidden
 from dovetail.kube.reflector import Reflector
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.states import is_unfinished, phase_of
+from dovetail_cli.cluster import this_machine
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.ui.errors import MissingError, UsageError
 from dovetail_cli.ui.progress import Say, patiently
@@ -144,7 +145,8 @@ async def _said(cluster: Cluster, *, job: GPUJob, to: TextIO | None) -> int:
         print(f"{_called(job)} was deleted before it ended.", file=to)
         return 1
     # Of a job that a user cancelled, that says all; one that is cancelled for another one's end has a reason.
-    why = "" if not job.status.message or job.status.reason == "Cancelled" else f": {job.status.message}"
+    message = this_machine.said(job.status.message) if this_machine.is_one(cluster) else job.status.message
+    why = "" if not message or job.status.reason == "Cancelled" else f": {message}"
     print(f"{_called(job)} {_ENDS.get(phase, f'ended ({phase})')}{why}.", file=to)
     return await _exit_code(cluster, job=job) if phase == "Failed" else 1
 

@@ -21,7 +21,7 @@ from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.cluster.staleness import Freshness
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.query.jobs.places import places_text
-from dovetail_cli.cluster import scheduler_health
+from dovetail_cli.cluster import scheduler_health, this_machine
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.cluster.release import release_namespace
 from dovetail_cli.ui import output
@@ -191,7 +191,11 @@ def show(
     *, by_job: bool, verbose: bool, form: str, kubeconfig: str | None, context: str | None, namespace: str | None
 ) -> str:
     """Look, and return the text to print: by node, or grouped by job."""
-    found = work(read_inventory, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
+
+    async def read(cluster: Cluster) -> tuple[Inventory, bool]:
+        return await read_inventory(cluster), this_machine.is_one(cluster)
+
+    found, one_machine = work(read, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
     print_missing(found)
     match form:
         case "json" | "yaml":
@@ -204,7 +208,8 @@ def show(
         case _:
             if by_job:
                 return text_by_job(found)
-            return text_by_node(found) if len(found.nodes) >= _MANY_NODES and not verbose else text(found)
+            shown = text_by_node(found) if len(found.nodes) >= _MANY_NODES and not verbose else text(found)
+            return this_machine.said(shown) if one_machine else shown
 
 
 async def read_inventory(cluster: Cluster) -> Inventory:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dovetail.api.gpujob import GPUJob
+from dovetail_cli.cluster import this_machine
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.submit import attachments, config_file, create, manifest, on_cluster, scripts
 from dovetail_cli.submit import dependencies as depending
@@ -76,7 +77,7 @@ def submit(
             return
         created = await attachments.create_with(cluster, job=sent.job, attached=attached)
         numbered = await create.until_numbered(cluster, job=created)
-        answer = await create.until_answered(cluster, job=numbered)
+        answer = this_machine.answer(cluster, answer=await create.until_answered(cluster, job=numbered))
         if not wait_for_capacity:
             await create.refuse_if_hopeless(cluster, job=numbered, answer=answer)
         page = console_page.page_of(cluster, job=numbered) if sys.stderr.isatty() else None
@@ -176,4 +177,4 @@ async def _foretold(job: GPUJob, *, profile: str | None, cluster: Cluster) -> st
         return _UNSAID
     if found.outcome == "Invalid":
         raise CommandError(found.text)
-    return found.text
+    return this_machine.said(found.text) if this_machine.is_one(cluster) else found.text

@@ -18,7 +18,7 @@ from dovetail.formats.timestamps import moment, timestamp
 from dovetail.gpu.request import RequestError, parse
 
 BLIND: Final = "Limits are not counted: that takes the right to list GPUQuotas."
-_ON_CPU: Final = "Runs on the CPU (onNoGPU)"
+_ON_CPU: Final = "Runs on the CPU"
 _UNDECIDED: Final = frozenset({"", "Evaluating"})
 # A job with this reason waits for something other than room.
 _BLOCKING: Final = frozenset({"Dependency", "DependencyFailed", "Held", "ExternallyManaged"})
@@ -127,7 +127,7 @@ class _Words:
         match found.outcome:
             case "NotBefore":
                 not_before = "It does not start before" if self._submitted else "It would not start before"
-                return f"{not_before} {found.message} (spec.beginTime)."
+                return f"{not_before} {found.message}."
             case "Invalid" | "Blocked":
                 return f"{found.reason}: {found.message}."
             case _:
@@ -151,7 +151,7 @@ class _Words:
             parts.append(self._by_preemption(preemption))
         if found.cpu_in_seconds is not None and (found.start is None or found.start.seconds < found.cpu_in_seconds):
             at = timestamp(self._now + timedelta(seconds=found.cpu_in_seconds))
-            parts.append(f"If it still waits at {at}, it runs on the CPU (onNoGPU).")
+            parts.append(f"If it still waits at {at}, it runs on the CPU.")
         return " ".join(part for part in parts if part)
 
     def _by_itself(self, found: DryRun) -> str:
@@ -188,7 +188,7 @@ class _Words:
 
     def _where(self, nodes: Sequence[NodeShare] | None) -> str:
         if nodes is None:
-            return "" if self._submitted else ", wherever kube-scheduler finds CPU and memory for it"
+            return "" if self._submitted else ", wherever enough CPU and memory is free"
         named = ", ".join(f"{each.node} ({each.gpus} {'GPU' if each.gpus == 1 else 'GPUs'})" for each in nodes)
         return f" on {named}" if named else ""
 

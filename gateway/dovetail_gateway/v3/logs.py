@@ -144,9 +144,9 @@ def _nothing_to_read(job: GPUJob) -> str:
     if job.spec.array is not None or job.spec.sweep is not None:
         return f"{called} is many tasks, and each is a job with a log of its own"
     if not is_unfinished(job):
-        return f"{called} has ended and its pods are gone"
+        return f"{called} has ended and its workers are gone"
     why = f" ({status.reason}: {status.message})" if status.reason else ""
-    return f"{called} has no pods now, and so no log: {phase_of(job)}{why}"
+    return f"{called} has no worker now, and so no log: {phase_of(job)}{why}"
 
 
 def _refusal(error: Exception, *, pod: Pod) -> Exception:

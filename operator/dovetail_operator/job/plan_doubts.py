@@ -1,5 +1,6 @@
 """Doubts about plans: why a started job's plan does not seem to hold, and when it counts as overtaken. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,6 +21,11 @@ _REFUSED_SECONDS: Final = 5.0
 _LONGEST_REFUSED_SECONDS: Final = 60.0
 # The longest pause before a new plan for a job that kube-scheduler refuses repeatedly.
 _LONGEST_REST_SECONDS: Final = 300.0
+# Such as "0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient memory. preemption: …": what follows the first
+# full stop is about preemption and claims of devices.
+_REFUSAL: Final = re.compile(r"0/\d+ nodes are available: ([^.]*)\.")
+_CAUSE: Final = re.compile(r"\d+ Insufficient (\w+)")
+_WORDS: Final = {"cpu": "CPU", "memory": "memory"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +86,19 @@ def _refusal(pods: Sequence[Pod]) -> Sentence:
     for pod in sorted(refused, key=worker_of):
         for condition in pod.status.conditions:
             if condition.type == "PodScheduled" and condition.message:
-                return says.SCHEDULER_REFUSES(message=condition.message)
+                return why_unplaced(condition.message)
     return says.SCHEDULER_FINDS_NONE()
+
+
+def why_unplaced(message: str) -> Sentence:
+    """Why the scheduler places a pod nowhere; its own message unless only CPU or memory is short."""
+    if not message:
+        return says.SCHEDULER_FINDS_NONE()
+    causes = found[1].split(", ") if (found := _REFUSAL.match(message)) else []
+    short = [_WORDS.get(cause[1], "") if (cause := _CAUSE.fullmatch(each)) else "" for each in causes]
+    if not short or not all(short):
+        return says.SCHEDULER_REFUSES(message=message)
+    return says.NOT_ENOUGH_FREE(what=" and ".join(dict.fromkeys(short)))
 
 
 def rest_after(doubt: Doubt, *, now: datetime) -> Obstacle | None:

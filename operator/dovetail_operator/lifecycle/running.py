@@ -17,6 +17,7 @@ from dovetail_operator.job import cpu_fallback
 from dovetail_operator.job.actions import Action, DeleteJob, PatchJob, Stage
 from dovetail_operator.job.failure_policy import inner_backoff_limit
 from dovetail_operator.job.observation import Observed
+from dovetail_operator.job.plan_doubts import why_unplaced
 
 
 def stage_at_work(seen: Observed, *, child: Job) -> Stage:
@@ -135,9 +136,7 @@ def _why_not_started(waiting: Sequence[Pod], *, leaving: bool) -> Sentence:
 def _why_unscheduled(scheduled: Condition) -> Sentence:
     if scheduled.reason == "SchedulerError":
         return starts.SCHEDULER_ERROR(message=scheduled.message)
-    if not scheduled.message:
-        return starts.SCHEDULER_FINDS_NONE()
-    return starts.SCHEDULER_REFUSES(message=scheduled.message)
+    return why_unplaced(scheduled.message)
 
 
 def _why_not_running(pod: Pod) -> Sentence:

@@ -224,13 +224,19 @@ def _how_it_failed(pods: Sequence[Pod]) -> Sentence | None:
         for container in pod.status.container_statuses:
             end = container.state.terminated
             if end is not None and end.exit_code != 0:
-                found = says.CONTAINER_FAILED(
-                    worker=worker, node=node, container=container.name, exit_code=end.exit_code
-                )
+                found = _container_failed(pod, container=container.name, exit_code=end.exit_code)
                 return found if end.reason in {"", "Error"} else found + says.IN_WORDS(word=end.reason)
         if pod.status.reason or pod.status.message:
             return says.WORKER_FAILED(worker=worker, node=node, message=pod.status.message or pod.status.reason)
     return None
+
+
+def _container_failed(pod: Pod, *, container: str, exit_code: int) -> Sentence:
+    """The end of a container, which has a name only among several."""
+    worker, node = worker_of(pod), pod.spec.node_name
+    if len(pod.status.container_statuses) == 1:
+        return says.PROGRAM_FAILED(worker=worker, node=node, exit_code=exit_code)
+    return says.CONTAINER_FAILED(worker=worker, node=node, container=container, exit_code=exit_code)
 
 
 def _ended_by_itself_and_last(pod: Pod) -> tuple[bool, str]:

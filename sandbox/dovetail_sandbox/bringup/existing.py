@@ -24,7 +24,8 @@ def is_up(cluster: Cluster, *, report: Reporter) -> bool:
         for component in cluster.observed().values():
             if component.state in {"exited", "waiting"}:
                 raise cluster.failure(component)
-        report.say(f"Sandbox {cluster.name!r} is up already.")
+        if not known.local_node:
+            report.say(f"Sandbox {cluster.name!r} is up already.")
         return True
     return False
 

@@ -51,13 +51,15 @@ def render(work: Work) -> Rendered:
 
 def install(work: Work, *, rendered: Rendered) -> None:
     """Apply what the chart installs, run its hooks, and start its programs."""
-    with work.report.task("What the chart installs: CRDs, roles, classes, configuration"):
+    local = work.plan.local_node
+    with work.report.task("Settings" if local else "What the chart installs: CRDs, roles, classes, configuration"):
         access.apply(rendered, kubectl=work.programs["kubectl"], kubeconfig=work.cluster.kubeconfig)
         hooks.run(work, rendered=rendered, place=_place(work))
     started = _start_deployables(work, rendered=rendered)
     # The user that the kubeconfig leads Python programs to.
     access.user_token(work.cluster.kubeconfig)
-    with work.report.task(f"Dovetail: {', '.join(started) or 'nothing, as asked'}"):
+    programs = f"Dovetail: {', '.join(started) or 'nothing, as asked'}"
+    with work.report.task("Queue and console" if local else programs):
         work.cluster.wait_ready(started)
 
 

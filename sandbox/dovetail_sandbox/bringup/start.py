@@ -181,8 +181,8 @@ def _start(work: Work) -> None:
     rendered = None if work.plan.bare else install.render(work)
     if rendered is not None:
         workloads.check_names(rendered, names=work.plan.without, option="without")
-    simulation = "" if work.plan.local_node else ", kwok"
-    with work.report.task(f"Control plane: etcd, kube-apiserver, controllers{simulation}"):
+    plane = "Store and API" if work.plan.local_node else "Control plane: etcd, kube-apiserver, controllers, kwok"
+    with work.report.task(plane):
         control_plane.start(work)
     if work.plan.nodes:
         with work.report.task(f"{len(work.plan.nodes)} simulated nodes"):
@@ -190,7 +190,7 @@ def _start(work: Work) -> None:
     if rendered is not None:
         install.install(work, rendered=rendered)
     if work.plan.local_node:
-        with work.report.task("This machine as a node: local"):
+        with work.report.task("This machine"):
             start_local_node(work)
     for each in work.plan.neighbours:
         with work.report.task(f"Another project's controller: {each.name}"):

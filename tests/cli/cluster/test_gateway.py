@@ -159,7 +159,7 @@ AT = "it would start in about 90 s, at 2026-01-01T12:01:30Z."
         ({"outcome": "Never"}, f"It could never start here. {WHY}"),
         (
             {"outcome": "NotBefore", "message": "2026-02-01T00:00:00Z"},
-            "It would not start before 2026-02-01T00:00:00Z (spec.beginTime).",
+            "It would not start before 2026-02-01T00:00:00Z.",
         ),
         ({"outcome": "Blocked", "reason": "Dependency", "message": "it waits for a"}, "Dependency: it waits for a."),
     ],

@@ -29,7 +29,7 @@ def test_status_without_a_sandbox_says_how_to_start_one(capsys: pytest.CaptureFi
 
 def test_down_without_a_sandbox_is_done(capsys: pytest.CaptureFixture[str]) -> None:
     assert gflowd("down") == 0
-    assert capsys.readouterr().out == "The local sandbox is down.\n"
+    assert capsys.readouterr().out == "The queue is down.\n"
 
 
 def test_gflowd_alone_shows_what_it_can(capsys: pytest.CaptureFixture[str]) -> None:

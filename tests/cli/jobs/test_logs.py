@@ -107,9 +107,9 @@ async def test_a_log_that_kubelet_does_not_give_is_a_sentence(
     [
         (
             make_job(number=7, phase="Queued", reason="Resources", message="Need 4 GPUs"),
-            r"job 7 has no pods now, and so no log: Queued \(Resources: Need 4 GPUs\)",
+            r"job 7 has no worker now, and so no log: Queued \(Resources: Need 4 GPUs\)",
         ),
-        (make_job("fresh"), "job fresh has no pods now, and so no log: Queued$"),
+        (make_job("fresh"), "job fresh has no worker now, and so no log: Queued$"),
     ],
 )
 def test_a_job_that_has_printed_nothing_says_why(job: GPUJob, why: str) -> None:
@@ -120,7 +120,7 @@ def test_a_job_that_has_printed_nothing_says_why(job: GPUJob, why: str) -> None:
 def test_a_worker_without_a_pod_is_named() -> None:
     job = with_workers(make_job(number=7, phase="Running"), workers=2)
     pods = {0: msgspec.convert(make_worker_pod("a", worker=0), Pod)}
-    with pytest.raises(CommandError, match=r"^job 7 has no pod of worker 1 now, and so no log: Running$"):
+    with pytest.raises(CommandError, match=r"^job 7 has no worker 1 now, and so no log: Running$"):
         logs._chosen(pods, job=job, worker=1)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -30,6 +31,8 @@ def ended(name: str, phase: str, message: str = "") -> GPUJob:
 
 class Pods:
     """A client that lists pods whose containers ended with these codes."""
+
+    connection = SimpleNamespace(local_data=None)
 
     def __init__(self, *codes: int) -> None:
         states = [{"state": {"terminated": {"exitCode": code}}} for code in codes]

@@ -64,7 +64,7 @@ def test_of_many_nodes_a_line_says_what_each_has_free_and_why_it_takes_no_work()
 @pytest.mark.parametrize(("nodes", "verbose", "brief"), [(4, False, False), (5, False, True), (5, True, False)])
 def test_five_nodes_are_many(nodes: int, verbose: bool, brief: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     found = taken(*(make_gpunode(f"n{index}") for index in range(nodes)))
-    monkeypatch.setattr(inventory, "work", lambda *_args, **_options: found)
+    monkeypatch.setattr(inventory, "work", lambda *_args, **_options: (found, False))
     shown = inventory.show(
         by_job=False, verbose=verbose, form="table", kubeconfig=None, context=None, namespace="default"
     )

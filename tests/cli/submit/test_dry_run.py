@@ -74,7 +74,7 @@ def test_of_an_array_it_is_told_when_its_first_task_would_start() -> None:
 
 def test_a_job_without_a_gpu_would_start_wherever_there_is_room() -> None:
     found = told(asked(gpu=None, resources=ResourceRequest(device="cpu")))
-    assert found == "It would start now, wherever kube-scheduler finds CPU and memory for it."
+    assert found == "It would start now, wherever enough CPU and memory is free."
 
 
 def test_a_job_that_would_wait_is_told_its_place_the_reason_and_when_it_would_start() -> None:
@@ -90,19 +90,15 @@ def test_a_job_that_would_fall_back_on_the_cpu_is_told_when() -> None:
     found = told(asked("2", on_no_gpu="RunOnCPU", on_no_gpu_after_seconds=600), *jobs, pods=pods)
     assert found == (
         "It would wait at place 1. Resources: Need 2 GPUs, only 0 available. It would start in about 10m00s, at "
-        "2026-01-01T12:10:00Z: It runs on the CPU from then on (onNoGPU)."
+        "2026-01-01T12:10:00Z: It runs on the CPU from then on."
     )
     found = told(asked("2", on_no_gpu="RunOnCPU", on_no_gpu_after_seconds=86400), *jobs, pods=pods)
-    assert found.endswith(
-        "by the time limits. If it still waits at 2026-01-02T12:00:00Z, it runs on the CPU (onNoGPU)."
-    )
+    assert found.endswith("by the time limits. If it still waits at 2026-01-02T12:00:00Z, it runs on the CPU.")
 
 
 def test_a_job_that_would_start_on_the_cpu_is_told_why() -> None:
     found = told(asked("9", on_no_gpu="RunOnCPU"))
-    assert found.startswith(
-        "It would start now, wherever kube-scheduler finds CPU and memory for it. Runs on the CPU (onNoGPU): Need 9"
-    )
+    assert found.startswith("It would start now, wherever enough CPU and memory is free. Runs on the CPU: Need 9")
 
 
 def test_those_who_wait_already_go_first() -> None:
@@ -161,9 +157,7 @@ def test_an_estimate_on_a_job_without_a_limit_says_so() -> None:
 
 
 def test_a_time_to_begin_and_dependencies_come_first() -> None:
-    assert told(asked(begin_time="2026-01-01T18:00:00Z")) == (
-        "It would not start before 2026-01-01T18:00:00Z (spec.beginTime)."
-    )
+    assert told(asked(begin_time="2026-01-01T18:00:00Z")) == ("It would not start before 2026-01-01T18:00:00Z.")
     first = make_job("first", phase="Running")
     waits = told(asked(dependencies=[Dependency(name="first")]), first)
     assert waits == "Dependency: Waits for job 1 (first) to succeed."

@@ -45,7 +45,7 @@ def test_a_job_with_a_plan_starts_on_its_nodes() -> None:
 
 def test_a_job_that_starts_without_its_gpus_says_so() -> None:
     text = said(phase="Starting", device="cpu", placement={**PLAN, "worker": {"request": ""}})
-    assert text == "It starts now. Runs on the CPU (onNoGPU)."
+    assert text == "It starts now. Runs on the CPU."
 
 
 def test_a_job_that_has_ended_already_has_started() -> None:

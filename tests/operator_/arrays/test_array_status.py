@@ -453,7 +453,7 @@ def test_a_task_that_its_array_has_left_behind_is_held_by_nobody_else() -> None:
     task = make_task(parent, 0, suspend=True, meta={"annotations": {"dovetail.dev/held-with-array": "parallelism"}})
     assert "Held by its array x" in reconcile(see(task)).status.message
     left = msgspec.structs.replace(task, metadata=msgspec.structs.replace(task.metadata, owner_references=[]))
-    assert reconcile(see(left)).status.message == "Held by spec.suspend: set it to false to let the job go on"
+    assert reconcile(see(left)).status.message == "Held: gjob release lets it go on"
 
 
 def test_an_array_says_why_it_makes_no_further_task_while_others_run() -> None:

@@ -66,7 +66,7 @@ def test_a_job_that_is_to_make_way_is_told_once_when_and_for_whom() -> None:
     assert told(before, phase="Running", preemption=made) == (
         "Warning",
         "Preempting",
-        "Is preempted for boss of priority 50, its own is 10: its pods are ended at 2026-01-01T12:00:30Z",
+        "Is preempted for boss of priority 50, its own is 10: its workers are ended at 2026-01-01T12:00:30Z",
     )
     known = {**before, "preemption": {"at": "2026-01-01T12:00:30Z", "by": "uid-boss"}}
     assert told(known, phase="Running", preemption=made) is None

@@ -99,7 +99,7 @@ def test_where_no_gpu_could_ever_serve_it_the_job_runs_on_the_cpu() -> None:
     assert "resources" not in container or not container["resources"]
     assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in container["env"]
     assert manifest["metadata"]["annotations"]["dovetail.dev/device"] == "cpu"
-    assert outcome.status.message.startswith("Runs on the CPU (onNoGPU): Need 4 GPUs")
+    assert outcome.status.message.startswith("Runs on the CPU: Need 4 GPUs")
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_after_its_time_a_job_stops_waiting_for_busy_gpus() -> None:
     first = rig.step()
     assert (first.status.phase, first.status.reason, first.actions) == ("Queued", "Resources", ())
     assert first.status.gpu_wait_start_time == at(0)
-    assert first.status.message.endswith(f"; if it still waits at {at(600)}, it runs on the CPU (onNoGPU)")
+    assert first.status.message.endswith(f"; if it still waits at {at(600)}, it runs on the CPU")
     assert rig.step(seconds=599).status.phase == "Queued"
     last = rig.step(seconds=1)
     assert created(last)["metadata"]["annotations"]["dovetail.dev/device"] == "cpu"
     assert (last.status.phase, last.status.device, last.status.gpu_wait_start_time) == ("Starting", "cpu", None)
-    assert last.status.message.startswith("Runs on the CPU (onNoGPU): Need 2 GPUs")
+    assert last.status.message.startswith("Runs on the CPU: Need 2 GPUs")
 
 
 def test_the_wait_survives_a_restart_of_the_operator() -> None:
@@ -260,7 +260,7 @@ def test_the_status_says_what_it_runs_on_and_why() -> None:
     rig.state.store.pod_event("ADDED", make_pod(started=1))
     status = rig.step(seconds=5).status
     assert (status.phase, status.device, status.gpus, status.request) == ("Running", "cpu", 0, "2")
-    assert status.message == "Runs on the CPU (onNoGPU): Need 2 GPUs, only 0 available"
+    assert status.message == "Runs on the CPU: Need 2 GPUs, only 0 available"
 
 
 def test_an_event_says_that_a_job_runs_on_the_cpu() -> None:
@@ -269,7 +269,7 @@ def test_an_event_says_that_a_job_runs_on_the_cpu() -> None:
     before = rig.state.store.jobs["team/x"]
     found = announcement(before, status=rig.step().status)
     assert found is not None
-    assert found.message.startswith("Runs on the CPU (onNoGPU): Need 2 GPUs")
+    assert found.message.startswith("Runs on the CPU: Need 2 GPUs")
 
 
 def test_a_batch_job_of_an_earlier_version_runs_on_the_cpu_without_a_reason() -> None:
@@ -278,7 +278,7 @@ def test_a_batch_job_of_an_earlier_version_runs_on_the_cpu_without_a_reason() ->
     annotated = msgspec.structs.replace(child.metadata, annotations={"dovetail.dev/device": "cpu"})
     child = msgspec.structs.replace(child, metadata=annotated)
     outcome = reconcile(see(job, make_pod(started=-5), child=child, verdict=NO_ROOM))
-    assert outcome.status.message == "Runs on the CPU (onNoGPU)"
+    assert outcome.status.message == "Runs on the CPU"
 
 
 @pytest.mark.parametrize(("spec", "device"), [({"gpu": 1}, "cuda"), ({"resources": {"device": "cpu"}}, "cpu")])

@@ -227,7 +227,7 @@ def test_no_other_plan_is_made_before_the_run_before_has_come_to_rest(child: dic
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     assert (reconcile(seen).status.phase, reconcile(seen).status.message) == (
-        "Queued", "Waiting for the pods of the run before to end",
+        "Queued", "Waiting for the workers of the run before to end",
     )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def test_a_worker_whose_pod_somebody_deleted_is_told_so() -> None:
     job = make_job(backoffLimit=2, status=RAN)
     child = make_child(job, status={"conditions": [EXCEEDED], "failed": 1})
     (ended,) = reconcile(see(job, child=child)).status.attempts
-    gone = "Job has reached the backoff limit: the pod of the worker that failed is there no more (was it deleted?)"
+    gone = "Job has reached the backoff limit: the worker that failed is gone (was it deleted?)"
     assert (ended.counted, ended.message) == (True, gone)
 
 

@@ -25,7 +25,7 @@ MEMORY = {"strategy": "Conservative", "basis": "b", "peakMiB": 5}
 
 
 ENDED = {"phase": "Preempted", "reason": "Priority", "message": "Is ended for GPUQuota a", "startTime": "t"}
-ENDING = {**ENDED, "reason": "Evaluating", "message": "Waiting for the pods of the run before to end"}
+ENDING = {**ENDED, "reason": "Evaluating", "message": "Waiting for the workers of the run before to end"}
 AGAIN = {**ENDED, "startTime": None, "earlierRunSeconds": 4, "reason": "Resources", "queue": {"position": 2}}
 RESERVED = {"time": "t", "nodes": [], "kept": [], "mode": "Exclusive"}
 

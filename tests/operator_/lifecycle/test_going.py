@@ -42,7 +42,7 @@ def test_one_that_fails_is_not_tried_again() -> None:
     job = going(status=RUNS, backoffLimit=3)
     outcome = reconcile(see(job, make_pod(phase="Failed", exit_code=4), child=make_child(job, status=FAILED)))
     assert (outcome.status.phase, outcome.status.retries, outcome.actions) == ("Failed", 0, ())
-    assert outcome.status.message == "Worker 0 failed on n1: container main ended with exit code 4"
+    assert outcome.status.message == "Worker 0 failed on n1: exit code 4"
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_what_has_to_wait_for_something_else_is_taken_out_of_kueues_queue() -> N
 
 def test_suspended_by_kueue_it_keeps_its_place_while_its_pods_end() -> None:
     job = make_job(meta=QUEUED)
-    obstacle = Obstacle(reason="Evaluating", message="Waiting for the pods of the run before to end")
+    obstacle = Obstacle(reason="Evaluating", message="Waiting for the workers of the run before to end")
     outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True), obstacle=obstacle))
     assert (outcome.status.reason, outcome.actions) == ("ExternallyManaged", ())
 

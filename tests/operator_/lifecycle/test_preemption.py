@@ -46,7 +46,7 @@ def test_first_the_status_says_when_and_for_whom() -> None:
     assert outcome.status.phase == "Running"
     made = outcome.status.preemption
     assert made == Preemption(at=at(31), by="uid-boss", message=NOTICE.message)
-    assert outcome.status.message == f"{NOTICE.message}: its pods are ended at {at(31)}"
+    assert outcome.status.message == f"{NOTICE.message}: its workers are ended at {at(31)}"
     assert (outcome.actions, outcome.notify) == ((), ())
     assert outcome.wake_at is not None
     assert outcome.wake_at.strftime("%Y-%m-%dT%H:%M:%SZ") <= at(31)
@@ -56,7 +56,7 @@ def test_then_the_pods_are_told_and_nothing_else_happens() -> None:
     outcome = reconcile(running(preemption=told()))
     assert [(each.pod.metadata.name, each.at) for each in outcome.notify] == [("x-0-running", at(31))]
     assert not suspends(outcome)
-    assert outcome.status.message == f"{NOTICE.message}: its pods are ended at {at(31)}"
+    assert outcome.status.message == f"{NOTICE.message}: its workers are ended at {at(31)}"
     assert outcome.status.preemption == Preemption(at=at(31), by="uid-boss", message=NOTICE.message)
 
 

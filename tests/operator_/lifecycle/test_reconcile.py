@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from dovetail.api.builtin import Pod
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import find_condition
@@ -47,6 +48,13 @@ class Case:
     message: str | None = None
     actions: tuple[type, ...] = ()
     conditions: dict[str, str] = field(default_factory=dict)
+
+
+def with_sidecar(pod: Pod) -> Pod:
+    """The pod with a second container, which goes on."""
+    (main,) = pod.status.container_statuses
+    both = [structs.replace(main, name="sidecar", state=structs.replace(main.state, terminated=None)), main]
+    return structs.replace(pod, status=structs.replace(pod.status, container_statuses=both))
 
 
 def with_child(
@@ -147,7 +155,7 @@ CASES = (
         seen=with_child(),
         phase="Starting",
         reason="Evaluating",
-        message="Waiting for the Job controller to create the pods",
+        message="Waiting for its workers to be created",
     ),
     Case(
         says="a pod that kube-scheduler refuses tells its words",
@@ -161,7 +169,7 @@ CASES = (
         seen=with_child(make_pod(phase="Pending", node="")),
         phase="Starting",
         reason="Evaluating",
-        message="Waiting for kube-scheduler to process the pod",
+        message="Waiting for the scheduler to place a worker",
     ),
     Case(
         says="an image that cannot be pulled is told in kubelet's word",
@@ -183,7 +191,7 @@ CASES = (
         seen=with_child(make_pod(meta={"deletionTimestamp": at(-1)})),
         phase="Starting",
         reason="Evaluating",
-        message="Waiting for terminating pods to end",
+        message="Waiting for its ending workers to be gone",
     ),
     Case(
         says="a worker that is tried again is starting",
@@ -233,7 +241,7 @@ CASES = (
         seen=with_child(make_pod(meta={"deletionTimestamp": at(-1)}), status=STARTED),
         phase="Running",
         reason="",
-        message="Waiting for terminating pods to end",
+        message="Waiting for its ending workers to be gone",
     ),
     Case(
         says="while the batch Job takes its pods down it still runs",
@@ -271,8 +279,18 @@ CASES = (
         ),
         phase="Failed",
         reason="BackoffLimitExceeded",
-        message="Worker 0 failed on n1: container main ended with exit code 3",
+        message="Worker 0 failed on n1: exit code 3",
         conditions={"Failed": "True"},
+    ),
+    Case(
+        says="of several containers the one that failed is named",
+        seen=with_child(
+            with_sidecar(make_pod(phase="Failed", exit_code=3)),
+            child_status={"conditions": [condition("Failed", reason="BackoffLimitExceeded", message="reached it")]},
+        ),
+        phase="Failed",
+        reason="BackoffLimitExceeded",
+        message="Worker 0 failed on n1: container main ended with exit code 3",
     ),
     Case(
         says="of a gang the worker is told that failed, not one that was ended for it",
@@ -284,7 +302,7 @@ CASES = (
         ),
         phase="Failed",
         reason="BackoffLimitExceeded",
-        message="Worker 1 failed on n1: container main ended with exit code 7",
+        message="Worker 1 failed on n1: exit code 7",
         conditions={"Failed": "True"},
     ),
     Case(
@@ -304,7 +322,7 @@ CASES = (
         ),
         phase="TimedOut",
         reason="DeadlineExceeded",
-        message="Ran longer than its limit of 4 s (spec.activeDeadlineSeconds)",
+        message="Ran longer than its time limit of 4 s",
         conditions={"Failed": "True"},
     ),
     # --- cancelled

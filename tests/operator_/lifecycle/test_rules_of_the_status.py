@@ -41,18 +41,18 @@ def over(reason: str, *pods: Any, message: str = "said", failed: int = 0, **job:
 @pytest.mark.parametrize(
     ("spec", "status", "says"),
     [
-        ({"activeDeadlineSeconds": 60}, {}, "60 s (spec.activeDeadlineSeconds)"),
-        ({"maximumExecutionTimeSeconds": 300}, {}, "300 s in all (spec.maximumExecutionTimeSeconds)"),
+        ({"activeDeadlineSeconds": 60}, {}, "60 s"),
+        ({"maximumExecutionTimeSeconds": 300}, {}, "300 s in all"),
         (
             {"maximumExecutionTimeSeconds": 900, "activeDeadlineSeconds": 60},
             {},
-            "60 s (spec.activeDeadlineSeconds)",
+            "60 s",
         ),
         ({}, {}, "(activeDeadlineSeconds)"),
         (
             {"reservation": {"durationSeconds": 60, "image": "pause"}, "activeDeadlineSeconds": 60},
             {},
-            "spec.reservation.renewTime",
+            "was not renewed in time",
         ),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_job_whose_pods_were_deleted_after_its_limit_has_timed_out(
 ) -> None:
     status = failed_after(seconds, *pods, reason=reason, message=message, backoffLimit=3).status
     assert (status.phase, status.reason) == ("TimedOut", "DeadlineExceeded")
-    assert "Ran longer than its limit of 60 s" in status.message
+    assert "Ran longer than its time limit of 60 s" in status.message
     shown = find_condition(status.conditions, type="Failed")
     assert shown is not None
     assert shown.reason == "DeadlineExceeded"
@@ -523,7 +523,7 @@ def test_a_held_guest_is_told_what_lets_it_go_on_which_is_not_its_own_field() ->
     record = make_job("job-train", suspend=True, managedBy=GUESTS_MANAGER)
     status = reconcile(see(record, child=make_child(record, suspend=True))).status
     assert (status.phase, status.message) == ("Held", "Held: gjob release job-train lets it go on")
-    assert "spec.suspend" in reconcile(see(make_job(suspend=True))).status.message
+    assert reconcile(see(make_job(suspend=True))).status.message == "Held: gjob release lets it go on"
 
 
 def test_an_elastic_job_goes_on_with_the_batch_job_of_its_present_size() -> None:

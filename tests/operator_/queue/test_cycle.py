@@ -368,7 +368,7 @@ def test_a_job_does_not_start_before_the_time_that_it_names() -> None:
     outcome = reconcile(seen)
     assert (outcome.status.reason, outcome.status.message) == (
         "BeginTime",
-        "Starts at 2026-01-01T12:01:00Z at the earliest (spec.beginTime)",
+        "Starts at 2026-01-01T12:01:00Z at the earliest",
     )
     assert outcome.wake_at == NOW + timedelta(seconds=60)
 

@@ -127,7 +127,7 @@ def test_a_job_whose_batch_job_was_deleted_waits_for_the_pods_of_that_run() -> N
     state.store.pod_event("ADDED", pod)
     assert state.obstacle_of(job, now=NOW) is None
     state.store.child_event("DELETED", child)
-    assert told(state, job) == "Waiting for the pods of the run before to end"
+    assert told(state, job) == "Waiting for the workers of the run before to end"
     state.store.pod_event("DELETED", pod)
     assert state.obstacle_of(job, now=NOW) is None
 

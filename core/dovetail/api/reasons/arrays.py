@@ -6,14 +6,14 @@ from dovetail.api.reasons.clause import clause
 from dovetail.api.reasons.codes import CANCELLED, EVALUATING, HELD, INVALID, TASKS_FAILED
 
 CANCELLED_AND_ENDING: Final = clause(
-    "CancelledAndEnding", "Cancelled by spec.cancel: waiting for {left:task|tasks} to end", reason=CANCELLED
+    "CancelledAndEnding", "Cancelled on request: waiting for {left:task|tasks} to end", reason=CANCELLED
 )
 CANCELLED_WITH_TASKS: Final = clause(
     "CancelledWithTasks",
-    "Cancelled by spec.cancel: {succeeded} of {total} tasks had succeeded",
+    "Cancelled on request: {succeeded} of {total} tasks had succeeded",
     reason=CANCELLED,
 )
-HELD_WITH_TASKS: Final = clause("HeldWithTasks", "Held by spec.suspend, with its tasks", reason=HELD)
+HELD_WITH_TASKS: Final = clause("HeldWithTasks", "Held with its tasks: gjob release lets them go on", reason=HELD)
 TASKS_UNREADABLE: Final = clause("TasksUnreadable", "{problem}", reason=INVALID)
 TASKS_UNDER_WAY: Final = clause(
     "TasksUnderWay",

@@ -35,7 +35,7 @@ MEMORY_LEFT: Final = clause(
     ": need {needed_mib} MiB of memory on a GPU, the most left on one is {left_mib} MiB",
     reason=MEMORY_GUARD,
 )
-WITH_ROOM_FOR_A_POD: Final = clause("WithRoomForAPod", " on a node that takes one more pod", reason=RESOURCES)
+WITH_ROOM_FOR_A_POD: Final = clause("WithRoomForAPod", " on a node that takes one more worker", reason=RESOURCES)
 WITH_HOST: Final = clause("WithHost", f" with {_HOST} in addition")
 SHARE_LEFT: Final = clause("ShareLeft", ": the largest share left on one is {share}", reason=RESOURCES)
 WORKLOAD_FULL: Final = clause("WorkloadFull", "every GPU has its {workload} tenants")

@@ -15,15 +15,15 @@ from dovetail.api.reasons.codes import (
     SUSPENDED,
 )
 
-CANCELLED_BY_SPEC: Final = clause("CancelledBySpec", "Cancelled by spec.cancel", reason=CANCELLED)
+CANCELLED_BY_SPEC: Final = clause("CancelledBySpec", "Cancelled on request", reason=CANCELLED)
 LEASE_ENDED: Final = clause(
     "LeaseEnded",
-    "Its lease has ended: spec.reservation.renewTime was not renewed in time",
+    "Its lease has ended: it was not renewed in time",
     reason=DEADLINE_EXCEEDED,
 )
 TOTAL_TIME_USED: Final = clause(
     "TotalTimeUsed",
-    "Ran longer than its limit of {seconds} s in all (spec.maximumExecutionTimeSeconds)",
+    "Ran longer than its limit of {seconds} s in all",
     reason=DEADLINE_EXCEEDED,
 )
 OVER_LIMIT_OF_JOB: Final = clause(
@@ -31,22 +31,19 @@ OVER_LIMIT_OF_JOB: Final = clause(
     "Ran longer than a limit set in its Job by another client (activeDeadlineSeconds)",
     reason=DEADLINE_EXCEEDED,
 )
-OVER_LIMIT: Final = clause(
-    "OverLimit", "Ran longer than its limit of {seconds} s (spec.activeDeadlineSeconds)", reason=DEADLINE_EXCEEDED
-)
+OVER_LIMIT: Final = clause("OverLimit", "Ran longer than its time limit of {seconds} s", reason=DEADLINE_EXCEEDED)
 CONTAINER_FAILED: Final = clause(
     "ContainerFailed", "Worker {worker} failed on {node}: container {container} ended with exit code {exit_code}"
 )
+PROGRAM_FAILED: Final = clause("ProgramFailed", "Worker {worker} failed on {node}: exit code {exit_code}")
 IN_WORDS: Final = clause("InWords", " ({word})")
 WORKER_FAILED: Final = clause("WorkerFailed", "Worker {worker} failed on {node}: {message}")
 JOB_CONTROLLER_SAYS: Final = clause("JobControllerSays", "{message}")
-FAILED_POD_GONE: Final = clause(
-    "FailedPodGone", ": the pod of the worker that failed is there no more (was it deleted?)"
-)
+FAILED_POD_GONE: Final = clause("FailedPodGone", ": the worker that failed is gone (was it deleted?)")
 BY_RULE: Final = clause("ByRule", ", which by spec.podFailurePolicy.rules[{index}] fails the job at once")
 NO_RETRIED_CODE: Final = clause("NoRetriedCode", ", which is none of spec.retryPolicy.exitCodes ({codes})")
 ATTEMPT: Final = clause("OfAttempt", " (attempt {attempt}, {retries:retry|retries} used)")
-SUSPENDED_PODS: Final = clause("SuspendedPods", "Its pods were ended because it was suspended", reason=SUSPENDED)
+SUSPENDED_PODS: Final = clause("SuspendedPods", "Its workers were ended because it was held", reason=SUSPENDED)
 DISRUPTED: Final = clause("WorkerDisrupted", "A worker was disrupted, which costs no retry", reason=DISRUPTION_TARGET)
 OVER_PROMISE: Final = clause(
     "OverPromise",
@@ -59,12 +56,12 @@ KEPT_BY_BUDGET: Final = clause(
     "Goes on although memory_overuse would end it: PodDisruptionBudget {budget} lets no more of its pods end now",
 )
 LIMIT_HAD_PASSED: Final = clause(
-    "LimitHadPassed", "The time limit had passed when the pods of the Job were deleted", reason=DEADLINE_EXCEEDED
+    "LimitHadPassed", "The time limit had passed when its workers were deleted", reason=DEADLINE_EXCEEDED
 )
 NAMESPACE_DELETED: Final = clause("NamespaceDeleted", "Its namespace was deleted before it had ended", reason=DELETED)
 
 # While it runs
-LAST_PODS: Final = clause("LastPods", "The job is over: waiting for its last pods to end")
+LAST_PODS: Final = clause("LastPods", "The job is over: waiting for its last workers to end")
 FEWER_FOR_OBJECT: Final = clause(
     "FewerForObject",
     "Runs with {workers} of {asked} workers: its object asks for no more, and the others hold nothing",
@@ -98,4 +95,4 @@ LEAVES_RESERVE: Final = clause(
 ENDED_FOR_JOB: Final = clause("EndedForJob", "{why}", reason=PRIORITY)
 ENDED_FOR_MOVE: Final = clause("EndedForMove", "{why}", reason=FRAGMENTATION)
 ENDED_FOR_DRAIN: Final = clause("EndedForDrain", "{why}", reason=NODE_UNHEALTHY)
-NOTICE: Final = clause("PreemptionNotice", "{why}: its pods are ended at {time}")
+NOTICE: Final = clause("PreemptionNotice", "{why}: its workers are ended at {time}")

@@ -22,7 +22,7 @@ from dovetail.api.reasons.codes import (
     WORKER_REPLACED,
 )
 
-ENDS_AT: Final = clause("EndsAt", "{why}: its pods are ended at {time}", reason=PREEMPTING)
+ENDS_AT: Final = clause("EndsAt", "{why}: its workers are ended at {time}", reason=PREEMPTING)
 MOVED: Final = clause(
     "WorkersMoved", "Replaced on other nodes, the other workers go on: {moves}", reason=WORKER_REPLACED
 )

@@ -115,4 +115,4 @@ POOL_FULL: Final = clause(
     ": pool {pool} can have {most:node|nodes}, and other jobs use them or wait for them",
     reason=RESOURCES,
 )
-ON_CPU_AT: Final = clause("OnCPUAt", "; if it still waits at {time}, it runs on the CPU (onNoGPU)")
+ON_CPU_AT: Final = clause("OnCPUAt", "; if it still waits at {time}, it runs on the CPU")

@@ -18,7 +18,7 @@ from dovetail.api.reasons.codes import (
 )
 
 # Times
-BEGINS: Final = clause("Begins", "Starts at {time} at the earliest (spec.beginTime)", reason=BEGIN_TIME)
+BEGINS: Final = clause("Begins", "Starts at {time} at the earliest", reason=BEGIN_TIME)
 NO_TIME: Final = clause(
     "NoTime", 'beginTime "{value}" is no time: write one such as 2026-01-31T18:00:00Z', reason=INVALID
 )
@@ -43,7 +43,7 @@ CHANGE_ONE: Final = clause("ChangeOneOfThem", ": change or delete one of these j
 TASK_OF: Final = clause("TaskOf", "{task} is a task of {array}")
 
 # Holds
-HELD_BY_SPEC: Final = clause("HeldBySpec", "Held by spec.suspend: set it to false to let the job go on", reason=HELD)
+HELD_BY_SPEC: Final = clause("HeldBySpec", "Held: gjob release lets it go on", reason=HELD)
 HELD_GUEST: Final = clause("HeldGuest", "Held: gjob release {job} lets it go on", reason=HELD)
 HELD_OUT_OF_KUEUE: Final = clause(
     "HeldOutOfKueue", "Held by spec.suspend: its Job is taken out of the Kueue queue", reason=HELD
@@ -62,8 +62,8 @@ NEXT_CYCLE: Final = clause("NextCycle", "Waiting for the next scheduling cycle",
 BEING_DELETED: Final = clause(
     "BeingDeleted", "Is being deleted: waiting for the finalizer {finalizers} to be removed", reason=EVALUATING
 )
-EARLIER_JOB: Final = clause("EarlierJob", "Waiting for the Job of the run before to go", reason=EVALUATING)
-EARLIER_PODS: Final = clause("EarlierPods", "Waiting for the pods of the run before to end", reason=EVALUATING)
+EARLIER_JOB: Final = clause("EarlierJob", "Waiting for the run before to end", reason=EVALUATING)
+EARLIER_PODS: Final = clause("EarlierPods", "Waiting for the workers of the run before to end", reason=EVALUATING)
 ORPHAN_POD: Final = clause(
     "OrphanPod",
     "Pod {pod} of the run before goes on without its Job: waiting for it to end or to be deleted",
@@ -71,12 +71,15 @@ ORPHAN_POD: Final = clause(
 )
 GUEST_UNREAD: Final = clause("GuestUnread", "Waiting for the object that it records", reason=EVALUATING)
 # Also before the batch Job is created: one message means one status write.
-PODS_UNMADE: Final = clause("PodsUnmade", "Waiting for the Job controller to create the pods", reason=EVALUATING)
-PODS_LEAVING: Final = clause("PodsLeaving", "Waiting for terminating pods to end", reason=EVALUATING)
-SCHEDULER_TO_COME: Final = clause("SchedulerToCome", "Waiting for kube-scheduler to process the pod", reason=EVALUATING)
-SCHEDULER_ERROR: Final = clause("SchedulerError", "kube-scheduler could not decide: {message}", reason=EVALUATING)
+PODS_UNMADE: Final = clause("PodsUnmade", "Waiting for its workers to be created", reason=EVALUATING)
+PODS_LEAVING: Final = clause("PodsLeaving", "Waiting for its ending workers to be gone", reason=EVALUATING)
+SCHEDULER_TO_COME: Final = clause("SchedulerToCome", "Waiting for the scheduler to place a worker", reason=EVALUATING)
+SCHEDULER_ERROR: Final = clause("SchedulerError", "The scheduler could not decide: {message}", reason=EVALUATING)
+NOT_ENOUGH_FREE: Final = clause("NotEnoughFree", "Waits until enough {what} is free", reason=RESOURCES)
 SCHEDULER_REFUSES: Final = clause("SchedulerRefuses", "kube-scheduler: {message}", reason=RESOURCES)
-SCHEDULER_FINDS_NONE: Final = clause("SchedulerFindsNone", "kube-scheduler: no node takes the pod", reason=RESOURCES)
+SCHEDULER_FINDS_NONE: Final = clause(
+    "SchedulerFindsNone", "The scheduler finds no place for a worker", reason=RESOURCES
+)
 ANOTHER_WAY: Final = clause(
     "AnotherWay", "Admitted in another way than before: its Job is recreated", reason=EVALUATING
 )
@@ -89,7 +92,7 @@ RECREATED_FOR_DOVETAIL: Final = clause(
 )
 NEW_PLAN: Final = clause("NewPlan", "Gets a new plan: {why}", reason=EVALUATING)
 NEW_PLAN_AT: Final = clause("NewPlanAt", "Gets a new plan at {time}: {why}")
-NO_PLACE_FOUND: Final = clause("NoPlaceFound", "kube-scheduler found no place for a worker on its planned node")
+NO_PLACE_FOUND: Final = clause("NoPlaceFound", "the scheduler found no place for a worker where it is planned")
 ROOM_TAKEN: Final = clause("RoomTaken", "the room on {node} is taken")
 PODS_REFUSED: Final = clause("PodsRefused", "the API server refuses its pods")
 OTHER_DEVICES: Final = clause("OtherDevices", "Restarts on other devices: {why}", reason=EVALUATING)
@@ -99,12 +102,12 @@ OTHER_SIZE: Final = clause(
 TRIED_AGAIN: Final = clause("TriedAgain", "Is tried again: {why}", reason=EVALUATING)
 WORKERS_WAIT: Final = clause("WorkersWait", "{absent} of {workers} workers wait: ", reason=GANG_WAITING)
 CONTAINER_WAITS: Final = clause("ContainerWaits", "{node}: {message}")
-CONTAINER_NOT_STARTED: Final = clause("ContainerNotStarted", "{node}: the container has not started")
+CONTAINER_NOT_STARTED: Final = clause("ContainerNotStarted", "{node}: its program has not started")
 CONTAINER_TO_START: Final = clause(
-    "ContainerToStart", "{node} is about to start the container", reason=CONTAINER_CREATING
+    "ContainerToStart", "{node} is about to start its program", reason=CONTAINER_CREATING
 )
-ON_CPU: Final = clause("OnCPU", "Runs on the CPU (onNoGPU)")
-ON_CPU_BECAUSE: Final = clause("OnCPUBecause", "Runs on the CPU (onNoGPU): {why}")
+ON_CPU: Final = clause("OnCPU", "Runs on the CPU")
+ON_CPU_BECAUSE: Final = clause("OnCPUBecause", "Runs on the CPU: {why}")
 
 # Names that another object has, and refusals
 EARLIER_OBJECT: Final = clause(

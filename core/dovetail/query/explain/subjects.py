@@ -176,14 +176,16 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job |
     except (RequestError, QuantityError) as error:
         return replace(subject, state="invalid", said=f"its request cannot be read: {error}")
     if subject.ask is not None and subject.ask.gpu is None:
-        return replace(subject, state="not ours", said="asks for no GPU: kube-scheduler alone places its pods")
+        return replace(
+            subject, state="not ours", said="requests no GPU: it starts wherever enough CPU and memory is free"
+        )
     return _job_state(subject, job=job, child=child)
 
 
 def _job_state(subject: Subject, *, job: GPUJob, child: Job | None) -> Subject:
     status, missing = job.status, _missing(job, pods=subject.pods, child=child)
     if status.phase in {"Starting", "Running"} and status.device == "cpu":
-        on_cpu = "runs on the CPU (onNoGPU): kube-scheduler alone places its pods"
+        on_cpu = "runs on the CPU"
         return replace(subject, state="not ours", said=on_cpu)
     if status.phase in {"Starting", "Running"} and not missing:
         return replace(subject, state="placed")

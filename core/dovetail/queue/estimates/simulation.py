@@ -14,7 +14,7 @@ from dovetail.queue.verdicts import Admitted
 # How many jobs of the queue get an estimate, and how many ends are simulated: later ones are too uncertain.
 FORESEEN_JOBS: Final = 100
 _ENDS_AHEAD: Final = 300
-_ON_CPU: Final = "It runs on the CPU from then on (onNoGPU)"
+_ON_CPU: Final = "It runs on the CPU from then on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ def test_a_gang_is_planned_with_as_many_pods_as_its_nodes_take(ledger: Ledger) -
     short = place(ledger, ask=make_ask("0.25"), workers=3, key="x")
     assert isinstance(short, Shortage)
     assert short.reason == "Resources"
-    assert short.message == "Need 3 GPUs, only 2 available on a node that takes one more pod"
+    assert short.message == "Need 3 GPUs, only 2 available on a node that takes one more worker"
 
 
 def test_more_pods_than_all_nodes_ever_take_is_more_than_there_will_be(ledger: Ledger) -> None:

@@ -195,7 +195,7 @@ def test_a_job_without_gpus_is_not_ours_to_explain() -> None:
     spec = GPUJobSpec(resources=ResourceRequest(device="cpu"), template=template_of({"containers": [{"name": "main"}]}))
     job = GPUJob(metadata=ObjectMeta(name="x", namespace="default"), spec=spec)
     found = explain(subjects.of_job(job, pods=(), settings=SETTINGS), make_picture())
-    assert found.summary == "Job x asks for no GPU: kube-scheduler alone places its pods"
+    assert found.summary == "Job x requests no GPU: it starts wherever enough CPU and memory is free"
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_a_job_is_foreseen_on_the_cpu_where_it_stops_waiting_for_gpus_and_the_ne
     patient = replace(make_job("patient", "4", hours=2, at=2), cpu_in_seconds=9 * HOUR)
     found = starts(impatient, make_job("next", "4", hours=2, at=1), patient, ledger=ledger, leaving=leaving)
     assert hours(found) == {"impatient": 1, "next": 3, "patient": 5}
-    assert found["impatient"].basis == "It runs on the CPU from then on (onNoGPU)"
+    assert found["impatient"].basis == "It runs on the CPU from then on"
 
 
 def test_a_job_that_no_end_makes_room_for_has_no_estimate() -> None:
