@@ -47,8 +47,7 @@ def test_jobs_that_end_in_every_way(machine: Machine) -> None:
     walk = [printed(machine, "gcancel", slow)]
     for job in (slow, retried, tasks, missing):
         machine.ended(job)
-    for job in (jobs["Failed"], jobs["TimedOut"], slow, retried):
-        walk.append(printed(machine, "gjob", "show", job))
+    walk += [printed(machine, "gjob", "show", job) for job in (jobs["Failed"], jobs["TimedOut"], slow, retried)]
     for job in (jobs["Failed"], tasks):
         walk += [printed(machine, *words, job) for words in (("gjob", "events"), ("gjob", "wait"), ("gjob", "log"))]
         walk.append(printed(machine, "explain", job))
