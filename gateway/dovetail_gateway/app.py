@@ -34,7 +34,9 @@ from dovetail_gateway.routing.open_streams import OpenStreams, Times
 from dovetail_gateway.routing.openapi import document
 from dovetail_gateway.routing.server import Admission, Server
 from dovetail_gateway.routing.table import Route
+from dovetail_gateway.samples.prometheus import Prometheus, PrometheusOptions
 from dovetail_gateway.samples.sampler import Sampler
+from dovetail_gateway.samples.sources import DeviceCurves
 from dovetail_gateway.stream.events import EventStreams
 from dovetail_gateway.stream.feed import Feed
 from dovetail_gateway.v1.allocations import WAIT_SECONDS, Allocations
@@ -87,6 +89,7 @@ class Options:
     - `history_seconds`: how long the operator has to answer a query of the history
     - `anonymous_loopback`: whether requests from this machine without a token have the kubeconfig's rights
     - `provider`: where people sign in; None for no single sign-on
+    - `prometheus`: where the curves of devices come from; None for this gateway's own samples
     """
 
     hosts: tuple[str, ...] = ()
@@ -102,6 +105,7 @@ class Options:
     anonymous_loopback: bool = False
     history_seconds: float = HISTORY_SECONDS
     provider: ProviderOptions | None = None
+    prometheus: PrometheusOptions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +159,9 @@ async def gateway(
         provider: Provider | None = None
         if options.provider is not None:
             provider = await stack.enter_async_context(Provider(options.provider))
+        prometheus: Prometheus | None = None
+        if options.prometheus is not None:
+            prometheus = await stack.enter_async_context(Prometheus(options.prometheus))
         reviews = Reviews(clients)
         cache = ClusterCache(
             own,
@@ -186,6 +193,7 @@ async def gateway(
             feed=feed,
             answers=answers,
             sampler=sampler,
+            prometheus=prometheus,
             streams=streams,
             options=options,
             now=now,
@@ -230,6 +238,7 @@ def routes(
     feed: Feed,
     answers: Answers,
     sampler: Sampler,
+    prometheus: DeviceCurves | None,
     streams: OpenStreams,
     options: Options,
     now: Callable[[], datetime],
@@ -267,7 +276,7 @@ def routes(
         logs=Logs(cache, jobs=jobs, clients=clients, reviews=reviews, streams=streams),
         nodes=Nodes(cache),
         quotas=Quotas(cache, answers=answers, clients=clients, reviews=reviews),
-        series=TimeSeries(cache, sampler=sampler, now=now),
+        series=TimeSeries(cache, sampler=sampler, prometheus=prometheus, now=now),
         usage=GPUTime(cache, sampler=sampler, now=now),
         questions=Questions(answers, jobs=jobs, reviews=reviews),
         effects=Effects(answers, jobs=jobs),

@@ -23,6 +23,7 @@ from dovetail_gateway.app import Gateway, Options, gateway
 from dovetail_gateway.cluster.startup_tree import startup_tree
 from dovetail_gateway.oidc.options import add_options, provider_of
 from dovetail_gateway.routing.server import HEADER_BYTES, refuse
+from dovetail_gateway.samples import options as prometheus
 from dovetail_gateway.samples.batches import SamplesError
 from dovetail_gateway.v2.templates import TemplateFile
 
@@ -91,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a network of proxies whose X-Forwarded-For counts, such as 10.8.0.0/16; repeatable",
     )
     add_options(options)
+    prometheus.add_options(options)
     return options
 
 
@@ -117,6 +119,7 @@ def options_of(args: argparse.Namespace) -> Options:
         templates=templates,
         anonymous_loopback=args.anonymous_loopback,
         provider=provider,
+        prometheus=prometheus.prometheus_of(args),
     )
 
 

@@ -20,6 +20,7 @@ def table() -> list[Route]:
         feed=nothing,
         answers=nothing,
         sampler=nothing,
+        prometheus=None,
         streams=nothing,
         options=Options(),
         now=nothing,

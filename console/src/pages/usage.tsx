@@ -91,7 +91,7 @@ function perDay(usage: Usage, of: (row: UsageRow) => number): (number | null)[] 
 }
 
 const daysOf = (usage: Usage): Series => ({
-  since: `${usage.items[0]?.group ?? usage.since}T00:00:00Z`, stepSeconds: DAY_MS / 1000, keptSince: usage.keptSince, items: [], marks: [], marksLeftOut: 0,
+  since: `${usage.items[0]?.group ?? usage.since}T00:00:00Z`, stepSeconds: DAY_MS / 1000, keptSince: usage.keptSince, items: [], marks: [], marksLeftOut: 0, source: "Dovetail", sourceProblem: "",
 });
 
 const quotedCell = (text: string): string => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);

@@ -27,6 +27,8 @@ export const PAST = {
     "网关每 30 秒采样一次。一分钟内会出现最初的曲线。",
   ],
   firstSample: ["The gateway has taken no sample yet.", "网关尚未采样。"],
+  fromPrometheus: ["From Prometheus.", "来自 Prometheus。"],
+  prometheusAway: ["Dovetail's own samples are shown, because {0}.", "显示的是 Dovetail 自身的采样，因为 {0}。"],
   keptSince: ["There are samples since {0}.", "自 {0} 起有采样。"],
   marks: ["Starts, moves, preemptions and ends: {0}", "启动、迁移、抢占和结束：{0}"],
   rareMarks: ["Moves and preemptions: {0}", "迁移和抢占：{0}"],

@@ -38,8 +38,10 @@ export function TimeCard({ read, otherwise, marks = [], rare = false, draw }: Pr
   );
 }
 
-// Only where the curves begin later than the range.
+// Where they come from if not from Dovetail's own samples, or that they begin later than the range.
 function noteOf(series: Series): string | undefined {
+  if (series.sourceProblem) return t("prometheusAway", series.sourceProblem);
+  if (series.source === "Prometheus") return t("fromPrometheus");
   if (!series.keptSince) return t("firstSample");
   return Date.parse(series.keptSince) / 1000 > startOf(series) + series.stepSeconds ? t("keptSince", moment(series.keptSince)) : undefined;
 }

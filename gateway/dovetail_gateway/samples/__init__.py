@@ -11,4 +11,7 @@ schema    the tables
 store     the database, in which all of these outlive the process; loaded for a `samples_url` alone
 sampler   takes a sample every 30 s
 series    the curves of a subject, from what is kept. Pure
+sources   where the curves of devices come from: one interface, and the rings behind it
+prometheus  the same interface in front of a Prometheus; used where the command line names one
+options   which Prometheus that is
 """

@@ -1,6 +1,7 @@
 """The curves of a subject, from what is kept. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -11,21 +12,61 @@ from dovetail_gateway.samples.readings import Place
 from dovetail_gateway.samples.rings import Samples
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSums:
+    """What devices are together at each time, [times]; NaN where it is not known.
+
+    gpus         the GPUs that they count as
+    promised     what of them pods hold, in GPUs
+    measured     the GPUs whose utilization is known
+    used         what of these is at work, in GPUs
+    memory_used  their memory in use, in any unit
+    memory       the memory of those whose use is known, in the same unit
+    power        their power draw in watts
+    temperature  that of the hottest one, in °C
+    """
+
+    gpus: Floats
+    promised: Floats
+    measured: Floats
+    used: Floats
+    memory_used: Floats
+    memory: Floats
+    power: Floats
+    temperature: Floats
+
+
 def of_devices(name: str, *, samples: Samples, places: Sequence[Place]) -> SeriesRow:
     """The curves of devices together; `places` are those of the subjects of the samples, in their order."""
     gpus = np.array([each.gpus for each in places], np.float32)
-    memory = np.array([each.memory_mib for each in places], np.float32)
+    mib = np.array([each.memory_mib for each in places], np.float32)
     promised, utilization = samples.values["promised"], samples.values["utilization"]
+    memory = samples.values["memory"]
+    sums = DeviceSums(
+        gpus=_sum(np.where(np.isnan(promised), np.nan, gpus)),
+        promised=_sum(promised),
+        measured=_sum(np.where(np.isnan(utilization), np.nan, gpus)),
+        used=_sum(utilization * gpus),
+        memory_used=_sum(memory * mib),
+        memory=_sum(np.where(np.isnan(memory), np.nan, mib)),
+        power=_sum(samples.values["power"]),
+        temperature=_largest(samples.values["temperature"]),
+    )
+    return of_sums(name, sums=sums)
+
+
+def of_sums(name: str, *, sums: DeviceSums) -> SeriesRow:
+    """The curves of devices, by their sums."""
     return SeriesRow(
         namespace="",
         name=name,
-        gpus=_values(_sum(np.where(np.isnan(promised), np.nan, gpus)), digits=3),
-        promised=_values(_sum(promised), digits=3),
-        used=_values(_sum(utilization * gpus), digits=3),
-        utilization=_values(_mean(utilization, weights=gpus), digits=4),
-        memory=_values(_mean(samples.values["memory"], weights=memory), digits=4),
-        power_watts=_values(_sum(samples.values["power"]), digits=0),
-        temperature_celsius=_values(_largest(samples.values["temperature"]), digits=0),
+        gpus=_values(sums.gpus, digits=3),
+        promised=_values(sums.promised, digits=3),
+        used=_values(sums.used, digits=3),
+        utilization=_values(_ratio(sums.used, to=sums.measured), digits=4),
+        memory=_values(_ratio(sums.memory_used, to=sums.memory), digits=4),
+        power_watts=_values(sums.power, digits=0),
+        temperature_celsius=_values(sums.temperature, digits=0),
         waiting=None,
         running=None,
         starts=None,
@@ -81,13 +122,6 @@ def _sum(values: Floats) -> Floats:
     """Sums over the subjects, [times]; NaN where none is known."""
     known = ~np.isnan(values)
     return np.where(known.any(axis=1), np.where(known, values, 0).sum(axis=1), np.nan).astype(np.float32)
-
-
-def _mean(values: Floats, *, weights: Floats) -> Floats:
-    """Weighted means over the subjects, [times]; NaN where none is known."""
-    known = ~np.isnan(values)
-    total = np.where(known, weights, 0).sum(axis=1)
-    return _ratio(np.where(known, values * weights, 0).sum(axis=1).astype(np.float32), to=total.astype(np.float32))
 
 
 def _largest(values: Floats) -> Floats:

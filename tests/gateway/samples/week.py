@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dovetail.config.settings import Settings
+from dovetail_gateway.app import Options
 from dovetail_gateway.samples.sampler import Sampler
 from dovetail_gateway.samples.store import SampleStore
 from tests.gateway.api_server import GatewayApiServer
@@ -88,12 +89,17 @@ async def sample_week(sampler: Sampler, clock: Clock, *, before: Callable[[datet
 
 @asynccontextmanager
 async def sampling(
-    api: GatewayApiServer, *, file: Path | None = None, clock: Clock | None = None, **settings: Any
+    api: GatewayApiServer,
+    *,
+    file: Path | None = None,
+    clock: Clock | None = None,
+    options: Options | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Sampled]:
     """A gateway that has taken what is in the database."""
     clock = clock or Clock()
     store = None if file is None else SampleStore(f"sqlite:///{file}")
-    async with serving(api, store=store, now=clock, settings=Settings(**settings)) as face:
+    async with serving(api, options=options, store=store, now=clock, settings=Settings(**settings)) as face:
         await face.made.sampler._restore()
         try:
             yield Sampled(face, api, clock)

@@ -29,7 +29,7 @@ const ROWS = [
 ];
 
 const SERIES: Series = {
-  since: "2026-11-01T12:00:00Z", stepSeconds: 300, keptSince: "2026-11-01T12:00:00Z", items: [], marksLeftOut: 0,
+  since: "2026-11-01T12:00:00Z", stepSeconds: 300, keptSince: "2026-11-01T12:00:00Z", items: [], marksLeftOut: 0, source: "Dovetail", sourceProblem: "",
   marks: [{ at: "2026-11-01T12:05:00Z", kind: "Started", namespace: "vision", job: "train", number: 12, nodes: ["a"] }, { at: "2026-11-01T12:15:00Z", kind: "Preempted", namespace: "vision", job: "train", number: 12, nodes: ["a"] }],
 };
 

@@ -5,6 +5,7 @@ from typing import Literal
 from dovetail.answers import Row
 
 Subject = Literal["Cluster", "Model", "Node", "Device", "Namespace", "Job"]
+Source = Literal["Dovetail", "Prometheus"]
 MarkKind = Literal["Started", "Moved", "Preempted", "Ended"]
 # One value for each step of time, null where none was taken; null instead of the list where the subject has none.
 Values = list[float | None] | None
@@ -57,7 +58,9 @@ class Series(Row, frozen=True, kw_only=True):
     """Curves with one value every `stepSeconds` from `since` on; `keptSince` is the earliest sample of this gateway.
 
     `marks` are those of the jobs of the subject, the latest last: of the cluster, models and namespaces moves and
-    preemptions alone; `marksLeftOut` is how many earlier ones there were.
+    preemptions alone; `marksLeftOut` is how many earlier ones there were. `source` says where the curves of devices
+    come from. `sourceProblem` says why they do not come from the Prometheus that the gateway names; empty if they do,
+    or it names none.
     """
 
     since: str
@@ -66,3 +69,5 @@ class Series(Row, frozen=True, kw_only=True):
     items: list[SeriesRow]
     marks: list[MarkRow]
     marks_left_out: int
+    source: Source
+    source_problem: str

@@ -1,13 +1,13 @@
 """v3: what devices, namespaces and jobs used over time."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
-from dovetail.answers.use.series import MarkRow, Series, SeriesRow, Values
+from dovetail.answers.use.series import MarkRow, Series, SeriesRow, Source, Values
 from dovetail.formats.timestamps import moment, timestamp
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
@@ -16,7 +16,8 @@ from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.samples.marks import Mark
 from dovetail_gateway.samples.rings import STEP_SECONDS, Grid, grid
 from dovetail_gateway.samples.sampler import Sampler
-from dovetail_gateway.samples.series import between, by_place, of_devices, of_holdings
+from dovetail_gateway.samples.series import between, of_holdings
+from dovetail_gateway.samples.sources import DeviceCurves, Group, NoSamplesError, RingCurves, SourceError
 from dovetail_gateway.v3.times import check_time
 from dovetail_gateway.v3.types.series import SeriesQuery
 
@@ -25,8 +26,6 @@ _HOUR: Final = 3600
 _LATE: Final = 120
 _MOST_NAMESPACES: Final = 50
 _MOST_MARKS: Final = 200
-# Of sums over devices, which are the same for all who ask.
-_MOST_KEPT: Final = 64
 _RARE: Final = frozenset({"Moved", "Preempted"})
 _NAMED: Final = frozenset({"Node", "Device", "Job"})
 
@@ -34,11 +33,20 @@ _NAMED: Final = frozenset({"Node", "Device", "Job"})
 class TimeSeries:
     """The handler of `/api/v3/series`."""
 
-    def __init__(self, cache: ClusterCache, *, sampler: Sampler, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        cache: ClusterCache,
+        *,
+        sampler: Sampler,
+        prometheus: DeviceCurves | None,
+        now: Callable[[], datetime],
+    ) -> None:
+        """`prometheus` is asked for the curves of devices first."""
         self._cache = cache
         self._sampler = sampler
+        self._rings = RingCurves(sampler)
+        self._prometheus = prometheus
         self._now = now
-        self._sums: OrderedDict[tuple[Any, ...], SeriesRow] = OrderedDict()
 
     async def get_series(self, call: Call[Nothing, SeriesQuery, Any]) -> Answer:
         """The curves of a subject. Sums over devices are for all readers, those of jobs for who may list them."""
@@ -50,11 +58,14 @@ class TimeSeries:
             return Answer(value=await self._job(wanted, since=since, until=until, sees=call.sees))
         begin = until - _HOUR if since is None else since
         times = grid(since=begin, until=until, now=int(self._now().timestamp()))
-        rows = self._namespaces(wanted, times=times, sees=call.sees)
-        if wanted.of != "Namespace":
-            rows = await self._devices(wanted, times=times, sees=call.sees)
+        if wanted.of == "Namespace":
+            found = _Found(rows=self._namespaces(wanted, times=times, sees=call.sees))
+        else:
+            found = await self._devices(wanted, of=wanted.of, times=times)
+        if wanted.of == "Cluster":
+            found = replace(found, rows=self._with_queue(found.rows, times=times, sees=call.sees))
         marks = self._marks(since=times.start, until=until, concerns=self._concerns(wanted, sees=call.sees))
-        return Answer(value=self._answer(times.start, step=times.step, items=rows, marks=marks))
+        return Answer(value=self._answer(times.start, step=times.step, found=found, marks=marks))
 
     def _times(self, wanted: SeriesQuery) -> tuple[int | None, int]:
         """The beginning, if one is asked for, and the end. Raises `RequestFailedError`."""
@@ -70,51 +81,36 @@ class TimeSeries:
         sampled = self._sampler.devices.last + STEP_SECONDS
         return since, sampled if sampled < until <= sampled + STEP_SECONDS else until
 
-    async def _devices(self, wanted: SeriesQuery, *, times: Grid, sees: Visibility) -> list[SeriesRow]:
-        """The curves of devices, node, models or cluster; those of the cluster with the queue of the caller's jobs."""
-        groups = self._groups(wanted)
-        rows = [await self._sum(wanted, name=name, uuids=uuids, times=times) for name, uuids in groups]
-        if wanted.of != "Cluster":
-            return rows
+    async def _devices(self, wanted: SeriesQuery, *, of: Group, times: Grid) -> "_Found":
+        """The curves of devices from Prometheus if there is one and it answers, otherwise from this gateway.
+
+        Raises `RequestFailedError`.
+        """
+        problem = ""
+        if self._prometheus is not None:
+            try:
+                rows = await self._prometheus.rows(of, name=wanted.name, times=times)
+                return _Found(rows=rows, source="Prometheus")
+            except SourceError as error:
+                problem = str(error)
+            except NoSamplesError as error:
+                # A node that has just come has samples here first.
+                problem = str(error)
+        try:
+            return _Found(rows=await self._rings.rows(of, name=wanted.name, times=times), problem=problem)
+        except NoSamplesError as error:
+            raise RequestFailedError(404, reason="NotFound", message=str(error)) from error
+
+    def _with_queue(self, rows: Sequence[SeriesRow], *, times: Grid, sees: Visibility) -> list[SeriesRow]:
+        """The cluster's curves with the queue of the jobs that the caller may list."""
         rings = self._sampler.namespaces
         seen = [each for each in rings.subjects if sees.sees(each)]
         jobs = of_holdings("", samples=rings.read(times, subjects=seen))
         queue = {name: getattr(jobs, name) for name in ("waiting", "running", "starts", "mean_wait_seconds")}
         return [msgspec.structs.replace(row, **queue) for row in rows]
 
-    def _groups(self, wanted: SeriesQuery) -> list[tuple[str, list[str]]]:
-        """Each item's name, and its devices by UUID. Raises `RequestFailedError`."""
-        places, there = self._sampler.places, self._sampler.devices.subjects
-        if wanted.of == "Cluster":
-            return [("", [uuid for uuid in there if uuid in places])]
-        key: Literal["model", "node"] = "model" if wanted.of == "Model" else "node"
-        groups = by_place(places, subjects=there, key=key)
-        if wanted.name is None:
-            return sorted(groups.items())
-        if wanted.name not in groups:
-            raise RequestFailedError(404, reason="NotFound", message=f"there are no samples of the {key} {wanted.name}")
-        uuids = groups[wanted.name]
-        if wanted.of != "Device":
-            return [(wanted.name, uuids)]
-        return [(str(places[uuid].index), [uuid]) for uuid in sorted(uuids, key=lambda uuid: places[uuid].index)]
-
-    async def _sum(self, wanted: SeriesQuery, *, name: str, uuids: Sequence[str], times: Grid) -> SeriesRow:
-        rings = self._sampler.devices
-        key = (wanted.of, wanted.name, name, times, rings.last)
-        if (kept := self._sums.get(key)) is None:
-            places = [self._sampler.places[uuid] for uuid in uuids]
-            # A month of 8,000 devices takes 0.2 s.
-            kept = self._sums[key] = await self._sampler.in_thread(
-                lambda: of_devices(name, samples=rings.read(times, subjects=uuids), places=places)
-            )
-            if len(self._sums) > _MOST_KEPT:
-                self._sums.popitem(last=False)
-        return kept
-
     def _namespaces(self, wanted: SeriesQuery, *, times: Grid, sees: Visibility) -> list[SeriesRow]:
         """One item for each namespace that the caller may list, those that hold most first."""
-        if wanted.of != "Namespace":
-            return []
         rings = self._sampler.namespaces
         seen = [each for each in rings.subjects if sees.sees(each) and wanted.name in {None, each}]
         if wanted.name is not None and not seen:
@@ -144,7 +140,7 @@ class TimeSeries:
             concerns=lambda mark: (mark.row.namespace, mark.row.job) == (namespace, name),
         )
         row = of_holdings(name, samples=samples, namespace=namespace)
-        return self._answer(samples.start, step=samples.step, items=[row], marks=marks)
+        return self._answer(samples.start, step=samples.step, found=_Found(rows=[row]), marks=marks)
 
     def _concerns(self, wanted: SeriesQuery, *, sees: Visibility) -> Callable[[Mark], bool]:
         """Whether a mark is one of the subject's jobs, and the caller may list that job.
@@ -170,16 +166,27 @@ class TimeSeries:
     def _marks(self, *, since: int, until: int, concerns: Callable[[Mark], bool]) -> list[MarkRow]:
         return [each.row for each in self._sampler.marks(since=since, until=until, concerns=concerns)]
 
-    def _answer(self, start: int, *, step: int, items: Sequence[SeriesRow], marks: Sequence[MarkRow]) -> Series:
-        kept = self._sampler.since
+    def _answer(self, start: int, *, step: int, found: "_Found", marks: Sequence[MarkRow]) -> Series:
+        kept = datetime.fromtimestamp(start, UTC) if found.source == "Prometheus" else self._sampler.since
         return Series(
             since=timestamp(datetime.fromtimestamp(start, UTC)),
             step_seconds=step,
             kept_since=None if kept is None else timestamp(kept),
-            items=list(items),
+            items=list(found.rows),
             marks=list(marks[-_MOST_MARKS:]),
             marks_left_out=max(0, len(marks) - _MOST_MARKS),
+            source=found.source,
+            source_problem=found.problem,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Curves, where they come from, and why they do not come from Prometheus."""
+
+    rows: Sequence[SeriesRow]
+    source: Source = "Dovetail"
+    problem: str = ""
 
 
 def _total(values: Values) -> float:
