@@ -124,6 +124,35 @@ async def test_the_overview_shows_the_week_of_the_cluster(window: Window) -> Non
     await expect(chart(page, "Load by model")).to_have_attribute("aria-label", re.compile("V100: last"))
 
 
+async def test_the_map_goes_back_in_time_and_the_link_carries_the_moment(window: Window) -> None:
+    page = await window.sign_in("red-token", path="map?colour=load&range=1w")
+    await expect(page.get_by_role("button", name=re.compile("^a:0: "))).to_be_visible()
+    await page.get_by_role("button", name="Look back in time").click()
+    slider = page.get_by_role("slider", name="Time of the map")
+    tile = page.get_by_role("button", name=re.compile("^a:0: "))
+    for part in (0.5, 0.9):
+        low, high = [int(await slider.get_attribute(each) or 0) for each in ("min", "max")]
+        day = datetime.fromtimestamp(low + part * (high - low), UTC).replace(minute=0, second=0, microsecond=0)
+        # By night and by day, as the devices of this week work.
+        for hour, load in ((2, r"Load \d\b"), (14, r"Load 9\d")):
+            await slider.fill(str(int(day.replace(hour=hour).timestamp())))
+            await expect(page).to_have_url(re.compile(rf"at=[0-9-]+T{hour:02}"))
+            await expect(tile).to_have_attribute("aria-label", re.compile(load))
+    shown = await tile.get_attribute("aria-label")
+    again = await window.tab(page.url.partition("/console/")[2])
+    await expect(again.get_by_role("button", name=re.compile("^a:0: "))).to_have_attribute("aria-label", shown or "")
+    assert not await violations(again)
+    await slider.press("ArrowLeft")
+    await expect(page).not_to_have_url(again.url)
+    box = await chart(page, "Load").locator(".u-over").bounding_box()
+    assert box is not None
+    await page.mouse.click(box["x"] + box["width"] / 4, box["y"] + box["height"] / 2)
+    await expect(page).not_to_have_url(again.url)
+    await page.get_by_role("button", name="Now", exact=True).click()
+    await expect(page).to_have_url(re.compile("range=1w$"))
+    await expect(tile).to_have_attribute("aria-label", re.compile("^a:0: In use"))
+
+
 async def test_brushing_one_chart_brushes_the_page_and_the_link_carries_it(window: Window) -> None:
     page = await window.sign_in("red-token", path="node/a?range=1d")
     await expect(chart(page, "GPUs")).to_be_visible()

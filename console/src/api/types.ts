@@ -23,6 +23,7 @@ export type HistoryRecord = Schemas["JobRecord"];
 export type RightSizePage = Schemas["RightSizePage"];
 export type RightSizeRow = Schemas["RightSizeRow"];
 export type Series = Schemas["Series"];
+export type DevicesThen = Schemas["DevicesThen"];
 export type SeriesRow = Schemas["SeriesRow"];
 export type Mark = Schemas["MarkRow"];
 export type Usage = Schemas["Usage"];

@@ -26,9 +26,14 @@ interface Props {
   lines: readonly Line[];
   // Of the series; those of kinds that a page leaves out are not drawn.
   marks?: readonly Mark[];
+  // A time that is marked with a line, and what a press on another one does; in seconds.
+  at?: number;
+  onPoint?: (seconds: number) => void;
 }
 
 const HEIGHT = 150;
+// In pixels.
+const LEAST_DRAG = 4;
 const COLOURS = ["--accent", "--good-mark", "--warn-mark", "--info-mark", "--bad-mark", "--plain-mark"];
 const MARKS: Record<Mark["kind"], string> = { Started: "--good-mark", Moved: "--info-mark", Preempted: "--warn-mark", Ended: "--plain-mark" };
 const PAGE = uPlot.sync("page");
@@ -42,11 +47,13 @@ const countOf = (lines: readonly Line[]): number => Math.max(0, ...lines.map((li
 const colourOf = (index: number): string => COLOURS[index % COLOURS.length] as string;
 const dashOf = (index: number): number[] => (index < COLOURS.length ? [] : [4, 3]);
 
-export function TimeChart({ title, unit, series, lines, marks = [] }: Props) {
+export function TimeChart({ title, unit, series, lines, marks = [], at, onPoint }: Props) {
   const frame = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const shown = useRef(marks);
   shown.current = marks;
+  const chosen = useRef({ at, onPoint });
+  chosen.current = { at, onPoint };
   const count = countOf(lines);
   const start = startOf(series);
   const step = series.stepSeconds;
@@ -87,7 +94,7 @@ export function TimeChart({ title, unit, series, lines, marks = [] }: Props) {
           })),
         ],
         hooks: {
-          draw: [(made) => drawMarks(made, shown.current, colours)],
+          draw: [(made) => drawMarks(made, shown.current, colours), (made) => drawAt(made, chosen.current.at, used("--ink"))],
           setCursor: [(made) => point(made)],
           setSelect: [(made) => select(made)],
         },
@@ -96,6 +103,7 @@ export function TimeChart({ title, unit, series, lines, marks = [] }: Props) {
       element,
     );
     plot.current = made;
+    onPress(made, (seconds) => chosen.current.onPoint?.(seconds));
     const watch = new ResizeObserver(() => made.setSize({ width: Math.max(200, element.clientWidth), height: HEIGHT }));
     watch.observe(element);
     return () => {
@@ -108,6 +116,7 @@ export function TimeChart({ title, unit, series, lines, marks = [] }: Props) {
     const times = Array.from({ length: count }, (_, index) => start + index * step);
     plot.current?.setData([times, ...known.map((line) => [...(line.values ?? [])])] as unknown as uPlot.AlignedData);
   }, [series, names, unit, theme.value, language.value]);
+  useEffect(() => plot.current?.redraw(false), [at]);
   return (
     <Chart title={title} text={`${title}. ${summary(known, unit)}`} legend={<Legend lines={known} unit={unit} start={start} step={step} />}>
       <div ref={frame} />
@@ -144,6 +153,29 @@ function drawMarks(made: uPlot, marks: readonly Mark[], colours: Record<string, 
   ctx.restore();
 }
 
+function drawAt(made: uPlot, at: number | undefined, colour: string): void {
+  if (at === undefined) return;
+  const { ctx, bbox } = made;
+  const left = made.valToPos(at, "x", true);
+  ctx.save();
+  ctx.strokeStyle = colour;
+  ctx.lineWidth = 2 * devicePixelRatio;
+  ctx.beginPath();
+  ctx.moveTo(left, bbox.top);
+  ctx.lineTo(left, bbox.top + bbox.height);
+  ctx.stroke();
+  ctx.restore();
+}
+
+// A press without a drag, which would select a part of the range.
+function onPress(made: uPlot, act: (seconds: number) => void): void {
+  let from = 0;
+  made.over.addEventListener("mousedown", (event) => (from = event.clientX));
+  made.over.addEventListener("click", (event) => {
+    if (Math.abs(event.clientX - from) < LEAST_DRAG) act(Math.round(made.posToVal(event.offsetX, "x")));
+  });
+}
+
 // Only the chart under the pointer tells the time; the others follow it.
 function point(made: uPlot): void {
   if (!made.over.matches(":hover")) return;
@@ -153,7 +185,7 @@ function point(made: uPlot): void {
 
 function select(made: uPlot): void {
   const { left, width } = made.select;
-  if (width < 4 || !made.over.matches(":hover")) return;
+  if (width < LEAST_DRAG || !made.over.matches(":hover")) return;
   const [since, until] = [made.posToVal(left, "x"), made.posToVal(left + width, "x")];
   made.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
   brush(Math.floor(since), Math.ceil(until));

@@ -45,6 +45,7 @@ export function ClusterCharts() {
           <Gpus series={series} row={first(series)} marks={marks} />
           <TimeChart title={t("queue")} unit={UNITS.jobs} series={series} marks={marks} lines={[{ name: t("waitingLine"), values: first(series).waiting, filled: true }, { name: t("runningLine"), values: first(series).running }]} />
           {models.found && <TimeChart title={t("loadByModel")} unit={UNITS.share} series={models.found} lines={models.found.items.map((row) => ({ name: row.name, values: row.utilization }))} />}
+          <TimeChart title={t("startsLine")} unit={UNITS.jobs} series={series} lines={[{ name: t("startsLine"), values: first(series).starts, filled: true }]} />
           <TimeChart title={t("meanWait")} unit={UNITS.seconds} series={series} lines={[{ name: t("mean"), values: first(series).meanWaitSeconds }]} />
           <TimeChart title={t("memory")} unit={UNITS.share} series={series} lines={[{ name: t("memory"), values: first(series).memory, filled: true }]} />
           <TimeChart title={t("power")} unit={UNITS.watts} series={series} lines={[{ name: t("power"), values: first(series).powerWatts, filled: true }]} />

@@ -30,7 +30,7 @@ export function spanNow(otherwise: Range): Span {
 
 const clockSeconds = (): number => Math.floor(now.peek() / 1000);
 
-const iso = (seconds: number): string => `${new Date(seconds * 1000).toISOString().slice(0, 19)}Z`;
+export const iso = (seconds: number): string => `${new Date(seconds * 1000).toISOString().slice(0, 19)}Z`;
 
 export const brush = (since: number, until: number): void => setQuery({ from: iso(since), to: iso(Math.max(until, since + 60)) });
 export const unbrush = (): void => setQuery({ from: "", to: "" });

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from dovetail.answers.use.series import SeriesRow, Values
+from dovetail.answers.use.series import NodeThen, SeriesRow
 from dovetail_gateway.samples.columns import Floats
 from dovetail_gateway.samples.readings import Place
 from dovetail_gateway.samples.rings import Samples
@@ -107,6 +107,29 @@ def by_place(
     return found
 
 
+def of_nodes(samples: Samples, *, subjects: Sequence[str], places: Mapping[str, Place]) -> list[NodeThen]:
+    """The devices at the only time of the samples, by node; nodes without any value are left out."""
+    found = list[NodeThen]()
+    row = {uuid: at for at, uuid in enumerate(subjects)}
+    for name, uuids in sorted(by_place(places, subjects=subjects, key="node").items()):
+        ordered = sorted(uuids, key=lambda uuid: places[uuid].index)
+        columns = [row[uuid] for uuid in ordered]
+        values = {column: kept[0, columns] for column, kept in samples.values.items()}
+        if all(np.isnan(each).all() for each in values.values()):
+            continue
+        found.append(
+            NodeThen(
+                name=name,
+                indexes=[places[uuid].index for uuid in ordered],
+                promised=_values(values["promised"], digits=3),
+                utilization=_values(values["utilization"], digits=3),
+                memory=_values(values["memory"], digits=3),
+                temperature_celsius=_values(values["temperature"], digits=0),
+            )
+        )
+    return found
+
+
 def between(samples: Samples, *, since: int, until: int) -> Samples:
     """The part of the samples from `since`, before `until`."""
     first = max(0, (since - samples.start) // samples.step)
@@ -137,6 +160,6 @@ def _ratio(values: Floats, *, to: Floats) -> Floats:
     return (values / divisor).astype(np.float32)
 
 
-def _values(values: Floats, *, digits: int) -> Values:
+def _values(values: Floats, *, digits: int) -> list[float | None]:
     rounded = np.round(values.astype(np.float64), digits).tolist()
     return [None if each != each else each for each in rounded]  # noqa: PLR0124 - NaN

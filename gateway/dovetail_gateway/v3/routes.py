@@ -8,7 +8,7 @@ from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail.answers.quotas import QuotaList, QuotaPlan, QuotaRow
 from dovetail.answers.submission import SubmittedJob
-from dovetail.answers.use.series import Series
+from dovetail.answers.use.series import DevicesThen, Series
 from dovetail.answers.use.usage import Usage
 from dovetail.answers.waste import NodeFindings, RightSizePage
 from dovetail_gateway.routing.problems import Problem
@@ -44,7 +44,7 @@ from dovetail_gateway.v3.types.nodes import NodeFilter, NodePath
 from dovetail_gateway.v3.types.plan import PlanFilter
 from dovetail_gateway.v3.types.questions import NewRequest
 from dovetail_gateway.v3.types.quotas import PlannedQuotaPatch, QuotaPatch, QuotaPath
-from dovetail_gateway.v3.types.series import SeriesQuery, UsageQuery
+from dovetail_gateway.v3.types.series import MomentQuery, SeriesQuery, UsageQuery
 from dovetail_gateway.v3.types.stream import Delta, Snapshot, StreamQuery
 from dovetail_gateway.v3.waste import Waste
 
@@ -245,6 +245,10 @@ def _past(series: TimeSeries, *, usage: GPUTime) -> list[Route]:
         route(
             "GET", "/api/v3/series", series.get_series, summary="Get what was used over time", tag="v3", right=READ,
             answers={200: Series, 404: Problem}, path_type=Nothing, query_type=SeriesQuery, tagged=True,
+        ),
+        route(
+            "GET", "/api/v3/devices/then", series.get_devices_then, summary="Get what devices did at a time",
+            tag="v3", right=READ, answers={200: DevicesThen}, path_type=Nothing, query_type=MomentQuery, tagged=True,
         ),
         route(
             "GET", "/api/v3/usage", usage.get_usage, summary="Get who used how much GPU time", tag="v3", right=READ,

@@ -295,3 +295,31 @@ async def test_the_curve_of_a_pod_that_shares_a_device_is_its_part(api: GatewayA
         (0.5, 0.3, 0.6, 0.5, 200, 70),
         (0.25, 0.15, 0.6, 0.5, 100, 70),
     ]
+
+
+async def test_a_moment_of_the_past_has_the_figures_of_each_device_then(api: GatewayApiServer) -> None:
+    async with sampling(api) as it:
+        it.load("a", *[0.25] * 8, temperatureCelsius=40, usedMiB=8192)
+        await it.face.until_like(api)
+        await it.steps(4)
+        it.load("a", *[0.75] * 8, temperatureCelsius=70, usedMiB=16384)
+        api.delete("pods", "red/train-0")
+        await it.face.until_like(api)
+        await it.steps(4)
+        found = [await it.moment(f"2026-11-01T00:0{at}Z") for at in ("1:00", "3:20", "3:50")]
+        never = await it.moment("2026-10-31T23:00:00Z")
+    assert [each["since"] for each in found] == [f"2026-11-01T00:0{at}Z" for at in ("1:00", "3:00", "3:30")]
+    one = [each["nodes"][0] for each in found]
+    assert [each["name"] for each in found[0]["nodes"]] == ["a", "b"]
+    assert one[0]["indexes"] == list(range(8))
+    assert [
+        (each["promised"][:3], each["utilization"][0], each["memory"][0], each["temperatureCelsius"][0]) for each in one
+    ] == [([1, 1, 0], 0.25, 0.25, 40), ([0, 1, 0], 0.75, 0.5, 70), ([0, 1, 0], 0.75, 0.5, 70)]
+    assert (never["nodes"], never["keptSince"]) == ([], "2026-11-01T00:00:00Z")
+
+
+@pytest.mark.parametrize("at", ["at=2026-11-02T00:00:00Z", "at=yesterday", "at=2026-02-30T00:00:00Z", ""])
+async def test_a_moment_that_is_none_is_refused_with_what_is_allowed(api: GatewayApiServer, at: str) -> None:
+    async with sampling(api) as it:
+        found = await it.face.get(f"/api/v3/devices/then?{at}", token="admin-token")
+    assert (found.status, "at" in found.json["detail"]) == (422, True), found.text

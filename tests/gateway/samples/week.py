@@ -66,6 +66,11 @@ class Sampled:
         assert found.status == status, found.text
         return found.json
 
+    async def moment(self, at: str) -> Any:
+        found = await self.face.get(f"/api/v3/devices/then?at={at}", token="red-token")
+        assert found.status == 200, found.text
+        return found.json
+
     async def usage(self, query: str = "", *, token: str = "admin-token", status: int = 200) -> Any:
         found = await self.face.get(f"/api/v3/usage?{query}", token=token)
         assert found.status == status, found.text

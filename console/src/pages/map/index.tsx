@@ -1,4 +1,5 @@
-// Map: every device as a tile, coloured by what is promised of it or by what it does, with its tenants in a drawer.
+// Map: every device as a tile, coloured by what is promised of it or by what it does, now or at a time of the past, with
+// its tenants in a drawer.
 import { SearchX } from "lucide";
 import { useSignal } from "@preact/signals";
 import { useCallback, useMemo } from "preact/hooks";
@@ -16,7 +17,8 @@ import { DeviceBadge, stateName, STATES } from "../../parts/devices";
 import { VirtualList } from "../../parts/virtual_list";
 import { pathTo, place, setQuery, withQuery } from "../../router";
 import { t } from "../../texts";
-import { GROUPS, type Line, linesOf, nameOf, type Shade, SHADES, type Tile, tilesOf, valueOf } from "./tiles";
+import { MomentBar, useThen } from "./moment";
+import { GROUPS, type Line, linesOf, nameOf, type Shade, SHADES, type Tile, tilesOf, tilesThen, valueOf } from "./tiles";
 
 const HEAD = 38;
 const LINE = 62;
@@ -28,23 +30,28 @@ export function MapPage() {
   const { query } = place.value;
   const by = GROUPS.find((each) => each === query.get("by")) ?? "node";
   const shade = SHADES.find((each) => each === query.get("colour")) ?? "promised";
-  const wanted = STATES.find((each) => each === query.get("state"));
+  const then = useThen();
+  // The states are those of now.
+  const wanted = then.at ? undefined : STATES.find((each) => each === query.get("state"));
   const search = (query.get("search") ?? "").toLowerCase();
-  const all = useMemo(() => tilesOf(nodes.value), [nodes.value]);
+  const current = useMemo(() => tilesOf(nodes.value), [nodes.value]);
+  const all = useMemo(() => (then.found ? tilesThen(current, then.found) : current), [current, then.found]);
   const found = useMemo(() => all.filter((tile) => !search || textOf(tile).includes(search)), [all, search]);
   const shown = useMemo(() => found.filter((tile) => !wanted || tile.state === wanted), [found, wanted]);
   const lines = useMemo(() => linesOf(shown, by, across.value), [shown, by, across.value]);
-  const draw = useCallback((line: Line) => <LineView line={line} shade={shade} />, [shade]);
+  const past = Boolean(then.at);
+  const draw = useCallback((line: Line) => <LineView line={line} shade={shade} past={past} />, [shade, past]);
   return (
     <>
       <PageHead title={t("map")} lead={t("mapHow")} />
-      <Tabs
+      {!past && <Tabs
         label={t("state")}
         tabs={[
           { href: withQuery({ state: "" }), text: t("all"), count: found.length, current: !wanted },
           ...STATES.map((state) => ({ href: withQuery({ state }), text: stateName(state), count: found.filter((tile) => tile.state === state).length, current: wanted === state })),
         ]}
-      />
+      />}
+      <MomentBar then={then} shade={shade} />
       <div class="toolbar">
         <Search label={t("search")} value={query.get("search") ?? ""} onText={(text) => setQuery({ search: text })} />
         <div class="short">
@@ -62,7 +69,7 @@ export function MapPage() {
           <VirtualList label={t("map")} entries={lines} heightOf={(line) => (line.title ? HEAD : LINE)} keyOf={(line) => line.key} draw={draw} onWidth={(width) => (across.value = Math.max(1, Math.floor((width - 24) / TILE)))} />
         )}
       </section>
-      <Chosen tile={all.find((tile) => nameOf(tile) === query.get("device"))} />
+      <Chosen tile={current.find((tile) => nameOf(tile) === query.get("device"))} />
       <Command lines={["ginfo", "ginfo --by-job"]} />
     </>
   );
@@ -84,12 +91,12 @@ const Scale = ({ shade }: { shade: Shade }) => (
   </span>
 );
 
-function LineView({ line, shade }: { line: Line; shade: Shade }) {
+function LineView({ line, shade, past }: { line: Line; shade: Shade; past: boolean }) {
   if (line.title) return <h2 class="line-title">{line.title}</h2>;
   return (
     <div class="tile-line">
       {line.tiles.map((tile) => (
-        <TileView key={nameOf(tile)} tile={tile} shade={shade} />
+        <TileView key={nameOf(tile)} tile={tile} shade={shade} past={past} />
       ))}
     </div>
   );
@@ -99,30 +106,32 @@ function LineView({ line, shade }: { line: Line; shade: Shade }) {
 const memoryOf = (device: DeviceRow): string => (device.usedMiB === null ? gib(device.memoryMiB) : t("memoryUsed", gib(device.usedMiB), gib(device.memoryMiB)));
 
 const said = (tile: Tile): string =>
-  `${nameOf(tile)}: ${stateName(tile.state)}, ${t("promised")} ${percent(tile.promised)}, ${memoryOf(tile.device)}`;
+  `${nameOf(tile)}: ${stateName(tile.state)}, ${t("promised")} ${figureOf(tile, "promised")}, ${memoryOf(tile.device)}`;
+const saidThen = (tile: Tile): string => `${nameOf(tile)}: ${SHADES.map((each) => `${t(each)} ${figureOf(tile, each)}`).join(", ")}`;
 
-function figureOf(tile: Tile, shade: Shade): string {
-  if (shade === "temperature") return tile.device.temperatureCelsius === null ? "–" : `${tile.device.temperatureCelsius} °C`;
-  const value = valueOf(tile, shade);
-  return value === null ? "–" : percent(value);
+function figureOf({ figures }: Tile, shade: Shade): string {
+  const value = figures[shade];
+  return value === null ? "–" : shade === "temperature" ? `${value} °C` : percent(value);
 }
 
 // The figure is the tile's colour in words; a bar below it has each tenant's share.
-function TileView({ tile, shade }: { tile: Tile; shade: Shade }) {
+function TileView({ tile, shade, past }: { tile: Tile; shade: Shade; past: boolean }) {
   const { device } = tile;
   const name = nameOf(tile);
   const value = valueOf(tile, shade);
   const step = value === null || value === 0 ? 0 : Math.max(1, Math.ceil(value * STEPS));
   const shares = [...device.tenants.map((each) => each.shareMilli), ...(device.others ? [device.others.shareMilli] : [])];
   return (
-    <button type="button" class={`device device-${tile.state} heat-${step}`} aria-label={said(tile)} aria-pressed={place.value.query.get("device") === name} onClick={() => setQuery({ device: name })}>
+    <button type="button" class={`device ${past ? "" : `device-${tile.state}`} heat-${step}`} aria-label={past ? saidThen(tile) : said(tile)} aria-pressed={place.value.query.get("device") === name} onClick={() => setQuery({ device: name })}>
       <span class="device-name clip">{name}</span>
       <span class="device-figure" data-figure={figureOf(tile, shade)} />
-      <span class="shares">
-        {shares.map((share, index) => (
-          <span key={index} class={index >= device.tenants.length ? "share other" : "share"} style={{ width: `${share / 10}%` }} />
-        ))}
-      </span>
+      {!past && (
+        <span class="shares">
+          {shares.map((share, index) => (
+            <span key={index} class={index >= device.tenants.length ? "share other" : "share"} style={{ width: `${share / 10}%` }} />
+          ))}
+        </span>
+      )}
     </button>
   );
 }
@@ -133,7 +142,7 @@ function Chosen({ tile }: { tile: Tile | undefined }) {
   const facts: Fact[] = [
     [t("node"), <NodeLink name={node.name} />],
     [t("model"), device.model],
-    [t("promised"), percent(tile.promised)],
+    [t("promised"), figureOf(tile, "promised")],
     [t("memory"), memoryOf(device)],
     [t("load"), device.utilization === null ? "–" : percent(device.utilization)],
     [t("temperature"), figureOf(tile, "temperature")],

@@ -1,5 +1,5 @@
 // Devices as tiles: their state, what is promised of them, and the lines of tiles that the map draws. Pure.
-import type { DeviceRow, NodeRow } from "../../api/types";
+import type { DeviceRow, DevicesThen, NodeRow } from "../../api/types";
 import { byName } from "../../live/store";
 import { type State, stateOf } from "../../parts/devices";
 import { promisedOf } from "../../parts/use";
@@ -8,12 +8,20 @@ import { t } from "../../texts";
 export const GROUPS = ["node", "rack", "model", "pool"] as const;
 export type Group = (typeof GROUPS)[number];
 
+// What a tile's colour can say of its device; null where it is not known. All but the temperature are from 0 to 1.
+export interface Figures {
+  promised: number | null;
+  load: number | null;
+  memory: number | null;
+  // In degrees Celsius.
+  temperature: number | null;
+}
+
 export interface Tile {
   node: NodeRow;
   device: DeviceRow;
   state: State;
-  // What is promised of it, from 0 to 1.
-  promised: number;
+  figures: Figures;
 }
 
 export interface Line {
@@ -27,8 +35,29 @@ export const nameOf = ({ node, device }: Tile): string => `${node.name}:${device
 
 export function tilesOf(nodes: readonly NodeRow[]): Tile[] {
   return nodes.flatMap((node) =>
-    node.devices.map((device) => ({ node, device, promised: promisedOf(device), state: stateOf(device) })),
+    node.devices.map((device) => ({ node, device, figures: figuresNow(device), state: stateOf(device) })),
   );
+}
+
+const figuresNow = (device: DeviceRow): Figures => ({
+  promised: promisedOf(device),
+  load: device.utilization,
+  memory: device.usedMiB === null ? null : device.usedMiB / Math.max(1, device.memoryMiB),
+  temperature: device.temperatureCelsius,
+});
+
+const UNKNOWN: Figures = { promised: null, load: null, memory: null, temperature: null };
+
+// The tiles as they were at another time; what was not sampled then is not known.
+export function tilesThen(tiles: readonly Tile[], then: DevicesThen): Tile[] {
+  const known = new Map<string, Figures>();
+  for (const { name, indexes, promised, utilization, memory, temperatureCelsius } of then.nodes)
+    indexes.forEach((index, at) =>
+      known.set(`${name}:${index}`, {
+        promised: Math.min(1, promised[at] ?? 0), load: utilization[at] ?? null, memory: memory[at] ?? null, temperature: temperatureCelsius[at] ?? null,
+      }),
+    );
+  return tiles.map((tile) => ({ ...tile, figures: known.get(nameOf(tile)) ?? UNKNOWN }));
 }
 
 const groupOf = ({ node, device }: Tile, by: Group): string =>
@@ -52,9 +81,7 @@ export type Shade = (typeof SHADES)[number];
 const COOL = 30;
 const HOT = 90;
 
-export function valueOf({ device, promised }: Tile, by: Shade): number | null {
-  if (by === "promised") return promised;
-  if (by === "load") return device.utilization;
-  if (by === "memory") return device.usedMiB === null ? null : device.usedMiB / Math.max(1, device.memoryMiB);
-  return device.temperatureCelsius === null ? null : Math.max(0, Math.min(1, (device.temperatureCelsius - COOL) / (HOT - COOL)));
+export function valueOf({ figures }: Tile, by: Shade): number | null {
+  const value = figures[by];
+  return by !== "temperature" || value === null ? value : Math.max(0, Math.min(1, (value - COOL) / (HOT - COOL)));
 }

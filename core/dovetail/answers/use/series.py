@@ -71,3 +71,29 @@ class Series(Row, frozen=True, kw_only=True):
     marks_left_out: int
     source: Source
     source_problem: str
+
+
+class NodeThen(Row, frozen=True, kw_only=True):
+    """The devices of a node at one time: lists with a value for each of `indexes`, null where none was taken.
+
+    `promised` are GPUs, `utilization` and `memory` parts (0-1).
+    """
+
+    name: str
+    indexes: list[int]
+    promised: list[float | None]
+    utilization: list[float | None]
+    memory: list[float | None]
+    temperature_celsius: list[float | None]
+
+
+class DevicesThen(Row, frozen=True, kw_only=True):
+    """What all devices did in the step of `stepSeconds` from `since` on; `keptSince` is the earliest sample.
+
+    A node without a sample of that step is left out.
+    """
+
+    since: str
+    step_seconds: int
+    kept_since: str | None
+    nodes: list[NodeThen]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dovetail.answers.use.series import MarkRow, Series, SeriesRow, Source, Values
+from dovetail.answers.use.series import DevicesThen, MarkRow, Series, SeriesRow, Source, Values
 from dovetail.formats.timestamps import moment, timestamp
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
@@ -16,10 +16,10 @@ from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.samples.marks import Mark
 from dovetail_gateway.samples.rings import STEP_SECONDS, Grid, grid
 from dovetail_gateway.samples.sampler import Sampler
-from dovetail_gateway.samples.series import between, of_holdings
+from dovetail_gateway.samples.series import between, of_holdings, of_nodes
 from dovetail_gateway.samples.sources import DeviceCurves, Group, NoSamplesError, RingCurves, SourceError
 from dovetail_gateway.v3.times import check_time
-from dovetail_gateway.v3.types.series import SeriesQuery
+from dovetail_gateway.v3.types.series import MomentQuery, SeriesQuery
 
 _HOUR: Final = 3600
 # A job starts before its devices are first sampled.
@@ -31,7 +31,7 @@ _NAMED: Final = frozenset({"Node", "Device", "Job"})
 
 
 class TimeSeries:
-    """The handler of `/api/v3/series`."""
+    """The handlers of `/api/v3/series` and `/api/v3/devices/then`."""
 
     def __init__(
         self,
@@ -66,6 +66,29 @@ class TimeSeries:
             found = replace(found, rows=self._with_queue(found.rows, times=times, sees=call.sees))
         marks = self._marks(since=times.start, until=until, concerns=self._concerns(wanted, sees=call.sees))
         return Answer(value=self._answer(times.start, step=times.step, found=found, marks=marks))
+
+    async def get_devices_then(self, call: Call[Nothing, MomentQuery, Any]) -> Answer:
+        """What all devices did at one time, by the gateway's own samples."""
+        check_time("at", text=call.query.at)
+        now, asked = int(self._now().timestamp()), int(moment(call.query.at).timestamp())
+        if asked > now:
+            raise _invalid(f'at "{call.query.at}": must not be after now, which is {timestamp(self._now())}')
+        rings, kept = self._sampler.devices, self._sampler.since
+        # The sample of the step that has just begun may not have been taken yet.
+        at = min(asked, rings.last) if asked - rings.last <= STEP_SECONDS else asked
+        step = grid(since=at, until=at + 1, now=now)
+        places = dict(self._sampler.places)
+        there = [uuid for uuid in rings.subjects if uuid in places]
+        nodes = await self._sampler.in_thread(
+            lambda: of_nodes(rings.read(step, subjects=there), subjects=there, places=places)
+        )
+        found = DevicesThen(
+            since=timestamp(datetime.fromtimestamp(step.start, UTC)),
+            step_seconds=step.step,
+            kept_since=None if kept is None else timestamp(kept),
+            nodes=nodes,
+        )
+        return Answer(value=found)
 
     def _times(self, wanted: SeriesQuery) -> tuple[int | None, int]:
         """The beginning, if one is asked for, and the end. Raises `RequestFailedError`."""

@@ -30,6 +30,12 @@ class SeriesQuery(Input, frozen=True, kw_only=True):
     until: Annotated[Moment | None, Meta(description="The end; without it now.")] = None
 
 
+class MomentQuery(Input, frozen=True, kw_only=True):
+    """Which time."""
+
+    at: Annotated[Moment, Meta(description="The time; its step has one value of each device.")]
+
+
 class UsageQuery(Input, frozen=True, kw_only=True):
     """Which days, and by what they are grouped."""
 
