@@ -135,8 +135,8 @@ lock: $(STAMP) ## Resolve the dependencies into requirements.lock
 		--generate-hashes --no-header --quiet --output-file requirements.lock
 console: $(STAMP) ## Build the live console's files into the cache, and print the folder
 	$(BIN)/python -m dovetail_gateway.console.build
-pictures: $(STAMP) ## Take the pictures of the console's pages in docs/images, on a sandbox with jobs of three users
-	DOVETAIL_PICTURES=docs/images $(BIN)/pytest tests/pictures
+pictures: $(STAMP) ## Take the pictures of the console's pages in docs/images, and of all of them in build/pictures
+	DOVETAIL_PICTURES=docs/images DOVETAIL_PICTURES_OF_ALL=build/pictures $(BIN)/pytest tests/pictures
 docs: $(STAMP) ## The documentation as a site in out/site, with references of the CRDs and the Python packages
 	$(BIN)/python -m tools.site
 release: $(STAMP) ## All that a release publishes, in dist/: make release ONLY=packages TAG=v0.2.0 REGISTRY=registry.example/dovetail

@@ -225,6 +225,7 @@ async def test_a_task_waits_no_longer_than_an_allocation(
             feed=made.feed,
             answers=made.answers,
             sampler=made.sampler,
+            prometheus=None,
             streams=OpenStreams(metrics=made.metrics),
             options=options,
             now=utc_now,

@@ -1,29 +1,36 @@
-"""Pictures of the console's pages for the documentation: `make pictures`.
+"""Pictures of the console's pages: `make pictures`.
 
-A sandbox of their own has the jobs of three users. Each page must show what its picture is for. Without the variable of
+A sandbox of their own has the jobs of three users, quotas, and a week that the gateway's sampler kept under a moved
+clock. Those of the documentation are in docs/images; each page must show what its picture is for. All pages in both
+themes and languages and at three widths are in build/pictures, to be looked at. Without the variables of
 `make pictures`, the pictures are only measured.
 """
 
 import asyncio
 import io
+import itertools
 import os
+import re
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 from PIL import Image
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from dovetail.api.gpunode import GPUNode
-from dovetail.api.resources import GPUNODES, NAMESPACES
+from dovetail.api.resources import GPUNODES, GPUQUOTAS, NAMESPACES
 from dovetail.config.settings import Settings
+from dovetail.formats.timestamps import timestamp
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail_gateway import local
 from dovetail_gateway.console import build
+from dovetail_gateway.samples.store import SampleStore
 from dovetail_sandbox import access, bringup, cluster
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.localnode import credentials
@@ -33,6 +40,7 @@ from tests.cluster.jobs import Jobs
 from tests.cluster.test_agent import until
 from tests.console import browser as browsers
 from tests.console.browser import CHROMIUM, PATIENCE_MS, shows
+from tests.pictures.past import sample_past
 
 pytestmark = [
     pytest.mark.cluster,
@@ -40,6 +48,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium"),
 ]
 FOLDER: Final = os.environ.get("DOVETAIL_PICTURES", "")
+EVERY_FOLDER: Final = os.environ.get("DOVETAIL_PICTURES_OF_ALL", "")
 MOST_BYTES: Final = 150 << 10
 COLOURS: Final = 160
 VIEWER: Final = "anna"
@@ -74,7 +83,30 @@ PICTURES: Final = [
     ("plan", "plan?hours=12", "segment", False),
     ("map", "map", "v100-0", False),
     ("waste", "waste", "resnet-sweep", False),
+    ("quotas", "quotas", "speech", False),
+    ("usage", "usage", "vision", False),
 ]
+PAGES: Final = {
+    "overview": "overview?range=1w", "jobs": "jobs", "job": "job/vision/segment", "job-run": "job/nlp/pretrain",
+    "submit": "submit?gpu=4(V100)&limit=2h&command=python train.py", "nodes": "nodes", "node": "node/v100-0?range=1w",
+    "map": "map", "map-then": "map?colour=load&range=1w&at={yesterday}", "plan": "plan?hours=12", "quotas": "quotas",
+    "usage": "usage", "waste": "waste", "settings": "settings", "design": "design",
+}  # fmt: skip
+WIDTHS: Final = (390, 1440, 2560)
+# By name: GPUs that are guaranteed, and the parent. Nothing that waits is within a guarantee, so no job is ended.
+QUOTAS: Final = {"lab": (44, None), "nlp": (16, "lab"), "vision": (20, "lab"), "speech": (8, "lab")}
+# So many English words in a row are no names.
+SENTENCE: Final = re.compile(r"(?:\b[A-Za-z]{2,}\b[ ,]+){4,}[A-Za-z]{2,}")
+# What the page says in the language of the person: not what is quoted, typed or named.
+SAID: Final = """() => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const said = [];
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!element.closest('[lang="en"], pre, code, script, style, [role="log"]')) said.push(walker.currentNode.data);
+  }
+  return said;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +122,10 @@ def sandbox() -> Iterator[Cluster]:
 async def test_each_page_shows_what_its_picture_is_for(sandbox: Cluster, tmp_path: Path) -> None:
     await seed(sandbox, folder=tmp_path)
     folder = Path(FOLDER) if FOLDER else tmp_path
+    kubeconfig = kubeconfig_of(VIEWER, sandbox=sandbox, folder=tmp_path)
+    await sample_past(load_connection(kubeconfig), file=tmp_path / "past.db")
     async with (
-        opened(kubeconfig_of(VIEWER, sandbox=sandbox, folder=tmp_path)) as (address, code),
+        opened(kubeconfig, past=tmp_path / "past.db") as (address, code),
         browsers.chromium() as started,
     ):
         url = address.removesuffix("/console/")
@@ -107,6 +141,38 @@ async def test_each_page_shows_what_its_picture_is_for(sandbox: Cluster, tmp_pat
                 picture = small(await page.screenshot(full_page=False))
                 assert len(picture) <= MOST_BYTES, f"{name} has {len(picture) >> 10} KiB"
                 await asyncio.to_thread((folder / f"console-{name}.png").write_bytes, picture)
+            state = await page.context.storage_state()
+        wide, foreign = await every_page(started, url=url, state=state, folder=Path(EVERY_FOLDER or tmp_path))
+        assert wide == [], "they scroll sideways"
+        assert foreign == [], "English in Chinese"
+
+
+async def every_page(browser: Browser, *, url: str, state: Any, folder: Path) -> tuple[list[str], list[str]]:
+    """Take all pages in both themes and languages at each width. Returns what is too wide, and what is English."""
+    wide, foreign = list[str](), list[str]()
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    yesterday = timestamp(datetime.now(UTC) - timedelta(days=1))
+    for language, dark in itertools.product(("en-GB", "zh-CN"), (False, True)):
+        scheme: Literal["dark", "light"] = "dark" if dark else "light"
+        context = await browser.new_context(
+            locale=language, color_scheme=scheme, reduced_motion="reduce", storage_state=state
+        )
+        page = await context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        for (name, path), width in itertools.product(PAGES.items(), WIDTHS):
+            await page.set_viewport_size({"width": width, "height": 1440 if width > 390 else 844})
+            await page.goto(f"{url}/console/{path.format(yesterday=yesterday)}")
+            await expect(page.get_by_role("heading", level=1)).to_be_visible()
+            await settled(page)
+            what = f"{name}-{language[:2]}-{scheme}-{width}"
+            if await page.evaluate("document.documentElement.scrollWidth") > width:
+                wide.append(what)
+            if language == "zh-CN":
+                foreign += [f"{what}: {text}" for text in await page.evaluate(SAID) if SENTENCE.search(text)]
+            picture = await page.screenshot(full_page=True)
+            await asyncio.to_thread((folder / f"{what}.png").write_bytes, picture)
+        await context.close()
+    return wide, foreign
 
 
 async def seed(sandbox: Cluster, *, folder: Path) -> None:
@@ -114,6 +180,9 @@ async def seed(sandbox: Cluster, *, folder: Path) -> None:
     async with Client(load_connection(sandbox.kubeconfig)) as client:
         for namespace in sorted({namespace for _, namespace, _, _ in FILLING}):
             await client.create(NAMESPACES, body={"metadata": {"name": namespace}}, as_type=dict[str, Any])
+        for name, (gpus, parent) in QUOTAS.items():
+            spec = {"guaranteed": {"gpus": gpus}} | ({} if parent is None else {"parent": parent, "namespaces": [name]})
+            await client.create(GPUQUOTAS, body={"metadata": {"name": name}, "spec": spec}, as_type=dict[str, Any])
         for jobs in (FILLING, WAITING):
             for user, namespace, name, spec in jobs:
                 path = kubeconfig_of(user, sandbox=sandbox, folder=folder)
@@ -155,13 +224,14 @@ def kubeconfig_of(user: str, *, sandbox: Cluster, folder: Path) -> Path:
 
 
 @asynccontextmanager
-async def opened(kubeconfig: Path) -> AsyncIterator[tuple[str, str]]:
-    """The address and the code of `dovetail console` with this kubeconfig."""
+async def opened(kubeconfig: Path, *, past: Path) -> AsyncIterator[tuple[str, str]]:
+    """The address and the code of `dovetail console` with this kubeconfig, and what was sampled before."""
     stop, address = asyncio.Event(), asyncio.get_running_loop().create_future()
     serving = asyncio.ensure_future(
         local.serve(
             load_connection(kubeconfig),
-            settings=Settings(),
+            settings=Settings(gpu_hour_prices={"A100": 3.5, "V100": 1.8}, currency="EUR"),
+            store=SampleStore(f"sqlite:///{past}"),
             port=0,
             opened=lambda url, code: address.set_result((url, code)),
             delayed=lambda _: None,
@@ -177,7 +247,7 @@ async def opened(kubeconfig: Path) -> AsyncIterator[tuple[str, str]]:
 
 async def settled(page: Page) -> None:
     """Wait until no part of the page is loading, and the last change is painted."""
-    for text in ("asking the scheduler …", "Computing …", "Loading …"):
+    for text in ("asking the scheduler …", "Computing …", "Loading …", "计算中……", "加载中……"):
         await expect(page.get_by_text(text)).to_have_count(0, timeout=PATIENCE_MS)
     await page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 

@@ -15,6 +15,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = {
     "README.zh-CN.md": "README.md",
     "docs/zh-CN/commands.md": "docs/commands.md",
+    "docs/zh-CN/console.md": "docs/console.md",
     "docs/zh-CN/migration.md": "docs/migration.md",
 }
 _HEADING: Final = re.compile(r"^## .*$", flags=re.MULTILINE)

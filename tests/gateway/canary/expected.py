@@ -322,6 +322,7 @@ def _quota_row(
     told = [{"reason": each["reason"], "message": each["message"]} for each in status.get("conditions", ())]
     return {
         "name": name,
+        "generation": 0,
         "per": spec.get("per", "Together"),
         "parent": spec.get("parent"),
         "projects": shown["projects"],

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from dovetail.names import GROUP
 from tests.gateway.canary import counted, expected
 from tests.gateway.canary.cluster import fill
 from tests.gateway.canary.counted import Sees
 from tests.gateway.canary.expected import differences
 from tests.gateway.canary.objects import NAMESPACES, ONE, TOKENS, TWO, Tenant
-from tests.gateway.canary.rbac import RbacApiServer
+from tests.gateway.canary.rbac import Act, RbacApiServer
 from tests.gateway.openapi import table
 from tests.gateway.served import Face
 
@@ -50,6 +51,7 @@ ELSEWHERE = {
     "/api/v3/right-sizes": "below",
     "/api/v3/findings": "below",
     "/api/v3/series": "samples over time: below, and samples/test_series.py",
+    "/api/v3/devices/then": "samples over time: samples/test_series.py",
     "/api/v3/usage": "samples over time: below, and samples/test_usage.py",
     "/api/v1/gpu/health": "names no object: test_v1.py",
     "/api/v3/history": "the operator's answer, passed on: test_history.py",
@@ -195,6 +197,7 @@ async def _compare(api: RbacApiServer, face: Face, *, token: str) -> None:
     wanted |= {f"/api/v3/nodes/{name}": expected.node_row(api, sees, name) for name in api.objects["gpunodes"]}
     for task in counted.tasks(api, sees, namespace=ONE.namespace):
         wanted[f"/api/v2/tasks/{task['task_id']}"] = task
+    wanted["/api/v3/quotas"]["mayChange"] = api.allows(api.users[token], Act("patch", GROUP, "gpuquotas"))
     wrong = list[str]()
     for path, want in wanted.items():
         found = await face.get(path, token=token)

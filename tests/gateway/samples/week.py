@@ -81,15 +81,21 @@ class Sampled:
 WEEK: Final = ((6 * 86_400, 1800), (82_800, 300), (3600, 30))
 
 
-async def sample_week(sampler: Sampler, clock: Clock, *, before: Callable[[datetime], Awaitable[None]]) -> None:
-    """Let the sampler sample the week before now; `before` each sample, the cluster changes."""
+async def week_of(clock: Clock) -> AsyncIterator[datetime]:
+    """The times at which the week before now is sampled; the clock has each of them in turn, and then runs."""
     clock.now = datetime.now(UTC) - timedelta(days=7)
     for span, seconds in WEEK:
         for _ in range(span // seconds):
-            await before(clock.now)
-            await sampler.sample()
+            yield clock.now
             clock.move(seconds=seconds)
     clock.runs = True
+
+
+async def sample_week(sampler: Sampler, clock: Clock, *, before: Callable[[datetime], Awaitable[None]]) -> None:
+    """Let the sampler sample the week before now; `before` each sample, the cluster changes."""
+    async for now in week_of(clock):
+        await before(now)
+        await sampler.sample()
 
 
 @asynccontextmanager
