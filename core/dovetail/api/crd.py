@@ -38,6 +38,12 @@ _NODE_COLUMNS: Final = [
     ("Observed", "date", ".status.observedAt", "Time since the agent last reported."),
     ("Age", "date", ".metadata.creationTimestamp", "Time since the object was made."),
 ]
+# For `kubectl scale` and autoscalers: the number of workers that an elastic job requests, and that it has.
+_SCALE: Final[Schema] = {
+    "specReplicasPath": ".spec.workers",
+    "statusReplicasPath": ".status.workersActive",
+    "labelSelectorPath": ".status.selector",
+}
 
 
 def gpujob_crd() -> Schema:
@@ -78,7 +84,10 @@ def gpujob_crd() -> Schema:
     immutability.add_to_whole(schema)
     columns = [_column(*column) for column in rules.COLUMNS]
     columns += [_column(*column) | {"priority": 1} for column in rules.WIDE_COLUMNS]
-    return _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)
+    crd = _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)
+    for version in crd["spec"]["versions"]:
+        version["subresources"]["scale"] = _SCALE
+    return crd
 
 
 def _say_allowed(properties: Schema, *, names: tuple[str, ...]) -> None:

@@ -2,9 +2,11 @@
 
 from datetime import datetime
 
-from dovetail.api.gpujob import GPUJob, GPUJobStatus
+from dovetail.api.builtin import Job
+from dovetail.api.gpujob import GPUJob, GPUJobStatus, is_finished
 from dovetail.api.meta import Condition, find_condition
 from dovetail.formats.timestamps import moment, seconds_between
+from dovetail.jobs.batch_job import is_external
 
 
 def end_of_run(status: GPUJobStatus) -> str | None:
@@ -34,3 +36,19 @@ def run_seconds(status: GPUJobStatus, *, now: datetime) -> float | None:
 def workers_of(job: GPUJob) -> int:
     """How many workers the job runs or ran with: an elastic one may have fewer than it requests."""
     return job.spec.workers if job.status.elastic is None else job.status.elastic.workers
+
+
+def has_a_scale(job: GPUJob, *, child: Job | None) -> bool:
+    """Whether `spec.workers` sets the size of the job's run; Kueue sets it of those that it admits."""
+    return job.status.elastic is not None and child is not None and not child.spec.suspend and not is_external(job)
+
+
+def wants_more(job: GPUJob, *, child: Job | None) -> bool:
+    """Whether more workers were requested since the run was planned than it has. `child` is the job's batch Job.
+
+    A job that started with fewer workers than it requested then does not restart for more: no one asked for that.
+    """
+    made = job.status.elastic
+    if made is None or child is None or is_finished(job) or not has_a_scale(job, child=child):
+        return False
+    return job.spec.workers > (child.spec.completions or job.spec.workers) and 0 < made.requested < job.spec.workers

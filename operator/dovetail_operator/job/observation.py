@@ -83,6 +83,10 @@ class Observed:
     """The plan of a started job with other nodes for lost workers; None if no worker is lost."""
     asked_workers: int | None = None
     """The number of workers that an elastic job requests."""
+    wants_more: bool = False
+    """Whether more workers of a running elastic job were requested since its run was planned than it has."""
+    scales_up: bool = False
+    """Whether there is room for more of them."""
     cpu_after_seconds: float | None = None
     """After how long a wait for busy GPUs the job runs on the CPU, see `dovetail.jobs.cpu_fallback`."""
     bad_cards: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from dovetail.api.reasons import end as ends
 from dovetail.api.reasons import start as starts
 from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.jobs.batch_job import deadline_seconds, is_external, is_guests, true_condition, worker_of
+from dovetail.jobs.runs import has_a_scale
 from dovetail.queue.inputs.candidates import fell_back
 from dovetail_operator.devices import bad_devices, memory_overuse
 from dovetail_operator.job import cpu_fallback
@@ -48,7 +49,24 @@ def _taken_back(seen: Observed, *, child: Job) -> Stage | None:
         # A part of a gang would wait for the rest forever, and added workers have no planned room.
         resize = PatchJob(spec={"suspend": True, **size})
         return Stage(phase="Queued", why=starts.OTHER_SIZE(), admitted=False, actions=(resize,))
+    if (why := _scaled(seen, child=child)) is not None:
+        suspend = PatchJob(spec={"suspend": True})
+        return Stage(phase="Queued", why=why, admitted=False, actions=(suspend,))
     return None
+
+
+def _scaled(seen: Observed, *, child: Job) -> Sentence | None:
+    """Why an elastic job restarts with another number of workers; None if it goes on.
+
+    With fewer, it restarts at once. With more, it restarts once the queue finds room for more than it has: else it
+    would lose its work for nothing.
+    """
+    asked, workers = seen.asked_workers, child.spec.completions
+    if seen.job.status.elastic is None or asked is None or workers is None or not has_a_scale(seen.job, child=child):
+        return None
+    if workers > asked:
+        return starts.SCALED_DOWN(asked=asked, workers=workers)
+    return starts.SCALED_UP(asked=asked, workers=workers) if seen.scales_up else None
 
 
 def _by_its_pods(seen: Observed, *, child: Job, adjust: tuple[Action, ...]) -> Stage:
@@ -95,6 +113,8 @@ def _how_it_runs(seen: Observed, *, child: Job) -> Sentence:
         return NOTHING
     if is_guests(seen.job):
         return ends.FEWER_FOR_OBJECT(workers=workers, asked=asked)
+    if seen.wants_more:
+        return ends.SCALES_UP_LATER(workers=workers, asked=asked)
     limit = seen.job.status.elastic.limit if seen.job.status.elastic is not None else ""
     if not limit:
         return ends.FEWER_FIT(workers=workers, asked=asked)

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from dovetail import names
 from dovetail.api import builtin
 from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import (
@@ -70,6 +71,7 @@ def status_of(seen: Observed, *, stage: Stage) -> GPUJobStatus:
         move=moves.move_of(seen, stage=stage),
         plans=before.plans if placement is None else placement.generation,
         dependencies=list(seen.dependencies),
+        selector="" if seen.job.spec.min_workers is None else f"{names.LABEL_JOB}={seen.job.metadata.name}",
         workers_active=len(active),
         workers_ready=sum(_is_ready(pod) for pod in active),
         workers_succeeded=child.status.succeeded if child else 0,
@@ -265,10 +267,22 @@ def elastic_of(seen: Observed, *, stage: Stage, start: str | None) -> Elastic | 
         over = used_seconds(seen) - seen.job.status.earlier_run_seconds
         earlier += before.workers * over
     if stage.phase in {"Starting", "Running"} or (before is None and stage.phase in FINISHED and start is not None):
-        return Elastic(workers=seen.job.spec.workers, limit=_limit(seen), earlier_worker_seconds=earlier)
+        return Elastic(
+            workers=seen.job.spec.workers,
+            requested=_requested(seen),
+            limit=_limit(seen),
+            earlier_worker_seconds=earlier,
+        )
     if before is None:
         return None
-    return Elastic(workers=before.workers, limit=before.limit, earlier_worker_seconds=earlier)
+    return msgspec.structs.replace(before, earlier_worker_seconds=earlier)
+
+
+def _requested(seen: Observed) -> int:
+    """How many workers were requested when the run was planned."""
+    at_work, before = seen.child is not None and not seen.child.spec.suspend, seen.job.status.elastic
+    known = before.requested if at_work and before is not None else 0
+    return known or seen.asked_workers or seen.job.spec.workers
 
 
 def _limit(seen: Observed) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from dovetail.api.gpujob import Reason
 from dovetail.api.meta import key_of
 from dovetail.jobs.cpu_fallback import BUSY
+from dovetail.jobs.runs import wants_more
 from dovetail.kube.retry import always, retrying
 from dovetail.kube.retry_log import log_failure
 from dovetail.queue.verdicts import Verdict, Waits
@@ -220,6 +221,7 @@ class SchedulingLoop:
         self._reshape(cycle)
         self.notices.update(cycle)
         self._moves.update(cycle)
+        self._scale_up(cycle)
         if self._some_job_waits:
             self._estimates.request()
         return slices.busy_seconds
@@ -233,6 +235,18 @@ class SchedulingLoop:
 
             self._reshaping = Reshaping(self._state, wake_up=self._wake_up, now=self._now)
         self._reshaping.update(cycle)
+
+    def _scale_up(self, cycle: Cycle) -> None:
+        """Decide which running elastic job restarts with more workers, where some were requested."""
+        store, decisions = self._state.store, self._state.decisions
+        elastic = [job for job in store.jobs_that_ran.values() if job.status.elastic is not None]
+        wanted = [job for job in elastic if wants_more(job, child=store.child_of(job))]
+        if wanted:
+            from dovetail_operator.queue.scale_ups import ScaleUps  # noqa: PLC0415 - most operators never need it
+
+            ScaleUps(self._state, changed=self._changed).update(cycle, wanted=wanted)
+        elif decisions.scale_ups:
+            decisions.set_scale_ups(frozenset())
 
     def _drop_other_jobs(self, cycle: Cycle) -> None:
         """Drop what is known of jobs that no longer wait, and mark the jobs on which our own code failed."""

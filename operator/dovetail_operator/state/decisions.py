@@ -127,6 +127,7 @@ class Decisions:
         self._move_clauses: dict[str, Sentence] = {}
         self._overtaken: dict[str, str] = {}
         self._replacements: dict[str, Placement] = {}
+        self._scale_ups = frozenset[str]()
         self._reshapes: tuple[Change, ...] = ()
         self._reshape_problems: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
@@ -213,6 +214,15 @@ class Decisions:
     def set_replacements(self, replacements: Mapping[str, Placement]) -> None:
         """Replace all of them with those of the latest cycle."""
         self._replacements = dict(replacements)
+
+    @property
+    def scale_ups(self) -> frozenset[str]:
+        """The running elastic jobs that restart with more workers, by UID."""
+        return self._scale_ups
+
+    def set_scale_ups(self, uids: frozenset[str]) -> None:
+        """Replace all of them with those of the latest cycle."""
+        self._scale_ups = uids
 
     @property
     def reshapes(self) -> tuple[Change, ...]:

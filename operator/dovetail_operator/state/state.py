@@ -31,6 +31,7 @@ from dovetail.jobs.cpu_fallback import cpu_after_seconds
 from dovetail.jobs.memory_use import Learning
 from dovetail.jobs.moves import MoveRules
 from dovetail.jobs.obstacle import Obstacle
+from dovetail.jobs.runs import wants_more
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.jobs.start_times import resting, too_early
 from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated
@@ -288,9 +289,12 @@ class State:
         pods, verdict = store.pods.pods_of(child), decisions.verdicts.get(uid)
         overuses = store.overuses.held_by(pods)
         ends = any(each.evict for each in overuses)
+        more = job.status.elastic is not None and wants_more(job, child=child)
         return Observed(
             job=sized(job, child=child, verdict=verdict),
             asked_workers=job.spec.workers,
+            wants_more=more,
+            scales_up=more and uid in decisions.scale_ups,
             cpu_after_seconds=cpu_after_seconds(job, by_namespace=self.cpu_fallback),
             now=now,
             cluster_nodes=len(store.view.nodes),

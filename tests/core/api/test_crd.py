@@ -105,11 +105,22 @@ def test_the_spec_which_has_many_fields_is_asked_little_at_each_write() -> None:
     assert sum(rule["rule"].count("self.") + rule["rule"].count("oldSelf.") for rule in rules) <= 80
 
 
-@pytest.mark.parametrize("name", ["gpu", "mode", "workers", "onNoGPU", "podFailurePolicy"])
+@pytest.mark.parametrize("name", ["gpu", "mode", "minWorkers", "onNoGPU", "podFailurePolicy"])
 def test_what_cannot_be_changed_is_compared_where_it_stands(name: str) -> None:
     field = root_schema("gpujobs")["properties"]["spec"]["properties"][name]
     message = f"{name} cannot be changed: delete the job and submit it again"
     assert {"rule": "self == oldSelf", "message": message} in field["x-kubernetes-validations"]
+
+
+def test_only_gpujobs_have_a_scale_which_is_the_number_of_their_workers() -> None:
+    scales = {name: crd["spec"]["versions"][0].get("subresources", {}).get("scale") for name, crd in CRDS.items()}
+    scale = scales.pop("gpujobs")
+    assert scale == {
+        "specReplicasPath": ".spec.workers",
+        "statusReplicasPath": ".status.workersActive",
+        "labelSelectorPath": ".status.selector",
+    }
+    assert not any(scales.values())
 
 
 @pytest.mark.parametrize("name", sorted(CRDS))

@@ -171,7 +171,13 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
         ),
     ] = None
     workers: Annotated[
-        int, Meta(extra=spec_field(stays=True), description="Number of pods that run at the same time.", ge=1, le=1024)
+        int,
+        Meta(
+            description="Number of pods that run at the same time. Only a job with minWorkers can change it "
+            "(`kubectl scale`): it restarts with the new number.",
+            ge=1,
+            le=1024,
+        ),
     ] = 1
     min_workers: Annotated[
         Annotated[int, Meta(ge=1, le=1024)] | None,

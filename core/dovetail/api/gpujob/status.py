@@ -28,6 +28,9 @@ class Elastic(Described, frozen=True, kw_only=True, omit_defaults=False):
     """The workers of a job that may run with fewer than it requests."""
 
     workers: Annotated[int, Meta(description="Number of workers that its latest run was started with.", ge=1)]
+    requested: Annotated[
+        int, Meta(description="spec.workers when that run was planned; 0 for a run of an earlier version.", ge=0)
+    ] = 0
     limit: Annotated[
         str,
         Meta(
@@ -322,6 +325,9 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
     dependencies: Annotated[
         list[DependencyStatus], Meta(description="The state of each of the job's dependencies.", max_length=32)
     ] = []
+    selector: Annotated[
+        str, Meta(description="The label selector of the pods of a job with minWorkers, for autoscalers; else empty.")
+    ] = ""
     workers_active: Annotated[int, Meta(description="Number of workers whose pods exist and have not ended.")] = 0
     workers_ready: Annotated[int, Meta(description="Number of workers whose pods run and are ready.")] = 0
     workers_succeeded: Annotated[int, Meta(description="Number of workers that have succeeded.")] = 0

@@ -73,6 +73,10 @@ FEWER_BY_LIMIT: Final = clause(
 FEWER_FIT: Final = clause(
     "FewerFit", "Runs with {workers} of {asked} workers, as many as fit: it may take more when it restarts"
 )
+SCALES_UP_LATER: Final = clause(
+    "ScalesUpLater",
+    "Runs with {workers} workers: it restarts with up to {asked} when more fit and no other job waits for capacity",
+)
 IS_EMPTIED: Final = clause("NodeIsEmptied", "Restarts on other nodes, because {node} is to be emptied")
 PREEMPTED_FOR: Final = clause("PreemptedFor", "Is preempted for {job} of priority {priority}, its own is {own}")
 PREEMPTED_FOR_ANOTHER: Final = clause(

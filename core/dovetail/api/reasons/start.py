@@ -96,6 +96,12 @@ NO_PLACE_FOUND: Final = clause("NoPlaceFound", "the scheduler found no place for
 ROOM_TAKEN: Final = clause("RoomTaken", "the room on {node} is taken")
 PODS_REFUSED: Final = clause("PodsRefused", "the API server refuses its pods")
 OTHER_DEVICES: Final = clause("OtherDevices", "Restarts on other devices: {why}", reason=EVALUATING)
+SCALED_DOWN: Final = clause(
+    "ScaledDown", "Restarts with {asked} workers at most: it runs with {workers}", reason=EVALUATING
+)
+SCALED_UP: Final = clause(
+    "ScaledUp", "Restarts with up to {asked} workers: there is room for more than {workers}", reason=EVALUATING
+)
 OTHER_SIZE: Final = clause(
     "OtherSize", "Restarts: the parallelism or completions of its Job were edited", reason=EVALUATING
 )

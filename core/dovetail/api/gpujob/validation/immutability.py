@@ -26,6 +26,11 @@ _PARAMETERS: Final[Rule] = {
     "message": _SWEEP,
 }
 _LIMITS: Final = ("activeDeadlineSeconds", "maximumExecutionTimeSeconds")
+# An elastic job restarts with another number of workers. The tasks of an array keep that of their template.
+_SCALES: Final = "self.workers == oldSelf.workers || (has(self.minWorkers) && !has(self.array) && !has(self.sweep))"
+_NOT_ELASTIC: Final = (
+    "workers cannot be changed without minWorkers, and not in an array or a sweep: delete the job and submit it again"
+)
 _BACKFILLED: Final = (
     "may only be lowered while the job runs, and can be raised or removed once it waits again: with this limit the job "
     "started on nodes that are kept for others"
@@ -66,8 +71,12 @@ def _add(schema: dict[str, Any], *, rule: Rule) -> None:
 
 
 def _same_fields(optional: Sequence[str]) -> Rule:
-    """No field that stays comes or goes. Which of gpu and resources is there follows from one of them."""
+    """No field that stays comes or goes, and only an elastic job is scaled.
+
+    Which of gpu and resources is there follows from one of them.
+    """
     said = {name: f"{name} {_FIXED}" for name in optional if name != "gpu"} | {"array": _INDEXES, "sweep": _SWEEP}
     same = {name: f"has(self.{name}) == has(oldSelf.{name})" for name in said}
+    said, same = said | {"workers": _NOT_ELASTIC}, same | {"workers": f"({_SCALES})"}
     sentences = "".join(f"!({same[name]}) ? '{sentence}' : " for name, sentence in said.items())
     return {"rule": " && ".join(same.values()), "messageExpression": f"{sentences}''"}

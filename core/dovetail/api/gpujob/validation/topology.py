@@ -15,12 +15,11 @@ TOPOLOGY: Final[list[Rule]] = [
         "message": "topology.preferred must be a narrower level than topology.required",
     },
 ]
-_SIZE: Final = "self.topology.subGroups.size"
-_NO_GROUPS: Final = "!has(self.topology) || !has(self.topology.subGroups)"
+_SIZE: Final = "self.?topology.?subGroups.?size.orValue(1)"
+_LEAST: Final = "self.?minWorkers.orValue"
 # One rule, because each one costs the API server at every write. It includes the bound of minWorkers.
 WORKERS: Final[Rule] = {
-    "rule": "(!has(self.minWorkers) || self.minWorkers <= self.workers) && "
-    f"({_NO_GROUPS} || (self.workers % {_SIZE} == 0 && (!has(self.minWorkers) || self.minWorkers % {_SIZE} == 0)))",
+    "rule": f"{_LEAST}(1) <= self.workers && [self.workers, {_LEAST}(0)].all(each, each % {_SIZE} == 0)",
     "message": "minWorkers must not be more than workers, and both must be multiples of topology.subGroups.size",
 }
 

@@ -1,0 +1,139 @@
+"""The scale of elastic jobs: who restarts with another number of workers, when, and who goes on."""
+
+from typing import Any
+
+import pytest
+
+from dovetail.jobs.runs import wants_more
+from dovetail.queue.verdicts import Admitted
+from dovetail_operator.job.actions import PatchJob
+from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
+from dovetail_operator.queue.cycle import decide, survey
+from dovetail_operator.queue.scale_ups import ScaleUps
+from dovetail_operator.state.state import State
+from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
+from tests.operator_.queue.test_quotas import make_quota
+
+SUSPEND = (PatchJob(spec={"suspend": True}),)
+
+
+def scaled(to: int, *, requested: int = 2, child: dict[str, Any] | None = None, **spec: Any) -> State:
+    """Eight GPUs on a node, and an elastic job that runs with two workers of a GPU each, and is scaled then."""
+    state = make_state(a=8)
+    elastic = {"workers": 2, "requested": requested, "earlierWorkerSeconds": 0}
+    status = {"number": 1, "phase": "Running", "startTime": at(-600), "elastic": elastic}
+    job = make_job("grows", gpu=1, workers=to, minWorkers=1, status=status, **spec)
+    state.store.job_changed(job)
+    state.decisions.set_number(job.metadata.uid, number=1)
+    state.store.child_changed(make_child(job, completions=2, parallelism=2, **(child or {})))
+    for worker in range(2):
+        meta = {"labels": {"dovetail.dev/job": "grows"}, "uid": f"pod-{worker}"}
+        pod = make_pod(worker, devices=1, node="a", started=-600, meta=meta)
+        state.store.pod_event("ADDED", pod)
+    return state
+
+
+def another(state: State, *, gpus: int) -> None:
+    """Another job that waits."""
+    job = make_job("waits", gpu=gpus)
+    state.store.job_changed(job)
+    state.decisions.set_number(job.metadata.uid, number=2)
+
+
+def look(state: State) -> list[str]:
+    """One cycle; the jobs that it marks as changed by their scale."""
+    changed: list[str] = []
+    cycle = survey(state, now=NOW)
+    for verdict in decide(state, cycle=cycle):
+        state.decisions.set_verdict(verdict.key, verdict=verdict)
+    jobs = [job for job in state.store.jobs.values() if wants_more(job, child=state.store.child_of(job))]
+    ScaleUps(state, changed=changed.append).update(cycle, wanted=jobs)
+    return changed
+
+
+def outcome(state: State) -> Outcome:
+    seen = state.observe("team/grows", now=NOW)
+    assert seen is not None
+    return reconcile(seen)
+
+
+def test_a_job_that_is_to_have_fewer_workers_restarts_at_once() -> None:
+    found = outcome(scaled(1))
+    assert (found.status.phase, found.actions) == ("Queued", SUSPEND)
+    assert found.status.message == "Restarts with 1 workers at most: it runs with 2"
+
+
+def test_a_job_that_is_to_have_more_workers_restarts_once_there_is_room_for_them() -> None:
+    state = scaled(4)
+    before = outcome(state)
+    assert (before.status.phase, before.actions) == ("Running", ())
+    assert before.status.message.startswith("Runs with 2 workers: it restarts with up to 4 when more fit")
+    assert look(state) == ["team/grows"]
+    found = outcome(state)
+    assert found.actions == SUSPEND
+    assert found.status.message == "Restarts with up to 4 workers: there is room for more than 2"
+    assert look(state) == [], "it is marked once"
+
+
+def test_a_job_that_started_with_fewer_than_it_requested_goes_on() -> None:
+    state = scaled(4, requested=4)
+    assert (look(state), outcome(state).actions) == ([], ())
+
+
+def test_a_run_of_an_earlier_version_goes_on_and_then_has_what_it_requests() -> None:
+    state = scaled(4, requested=0)
+    assert (look(state), outcome(state).actions) == ([], ())
+    elastic = outcome(state).status.elastic
+    assert elastic is not None
+    assert elastic.requested == 4
+
+
+def test_without_room_for_one_more_worker_a_job_goes_on() -> None:
+    state = scaled(4)
+    job = make_job("large", gpu=6)
+    state.store.job_changed(job)
+    state.decisions.set_number(job.metadata.uid, number=2)
+    assert (look(state), outcome(state).actions) == ([], ())
+    assert isinstance(state.decisions.verdicts["uid-large"], Admitted)
+
+
+def test_while_another_job_waits_for_capacity_a_job_goes_on() -> None:
+    state = scaled(4)
+    another(state, gpus=7)
+    assert look(state) == []
+
+
+def test_a_job_that_waits_for_what_the_cluster_does_not_have_keeps_no_one_from_growing() -> None:
+    state = scaled(4)
+    another(state, gpus=9)
+    assert look(state) == ["team/grows"]
+
+
+@pytest.mark.parametrize(("limit", "changed"), [(2, []), (3, ["team/grows"])])
+def test_a_job_grows_within_its_quota_alone(limit: int, changed: list[str]) -> None:
+    state = scaled(4)
+    state.store.quotas.update(make_quota("team", namespaces=["team"], limit={"gpus": limit}))
+    assert look(state) == changed
+
+
+def test_a_gang_of_subgroups_grows_by_a_subgroup() -> None:
+    quota = make_quota("team", namespaces=["team"], limit={"gpus": 3})
+    state = scaled(4, topology={"subGroups": {"size": 2, "required": "rack"}})
+    state.store.quotas.update(quota)
+    assert look(state) == []
+
+
+def test_the_reserve_of_a_quota_is_kept_and_its_report_too() -> None:
+    state = scaled(4)
+    reserve = {"gpus": 6, "leaveWithinSeconds": 0}
+    state.store.quotas.update(make_quota("chat", namespaces=["chat"], guaranteed={"gpus": 6}, reserve=reserve))
+    assert look(state) == []
+    ready = state.store.quotas.reserves["chat"]
+    assert (ready.gpus, ready.ready) == (6, 6)
+
+
+def test_the_status_of_an_elastic_job_has_the_selector_of_its_pods() -> None:
+    assert outcome(scaled(2)).status.selector == "dovetail.dev/job=grows"
+    state = make_state(a=1)
+    state.store.job_changed(make_job("grows", gpu=1))
+    assert outcome(state).status.selector == ""
