@@ -1,5 +1,6 @@
 """The progress of a campaign, from its observed jobs. No I/O; the clock is an argument."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -140,4 +141,4 @@ def is_waiting(job: GPUJob) -> bool:
 
 def quantile(ordered: list[float], *, ratio: float) -> float | None:
     """The quantile `ratio` of the ordered values, by the nearest rank; None without values."""
-    return ordered[min(len(ordered) - 1, int(len(ordered) * ratio))] if ordered else None
+    return ordered[max(0, math.ceil(round(len(ordered) * ratio, 6)) - 1)] if ordered else None

@@ -11,6 +11,7 @@ from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Assignment, Device, Fault, GPUNodeStatus, TenantUse
 from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.meta import Condition, OwnerReference, find_condition
+from dovetail.gpu.device_plugins import card_of
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.jobs.device_totals import carried_on, seconds_since
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Sample
@@ -174,7 +175,7 @@ def _device(
 
 def _free(devices: Sequence[Device], *, tenants: Sequence[NodeTenant], assignments: Sequence[Assignment]) -> str:
     """How many healthy devices no pod was promised, in thousandths of a device, as people write it: 5.5."""
-    given = {uuid for each in assignments for uuid in each.devices}
+    given = {card_of(id_) for each in assignments for id_ in each.devices}
     milli = 0
     for device in devices:
         if device.health == "Healthy" and device.uuid not in given:

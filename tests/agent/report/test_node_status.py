@@ -326,6 +326,8 @@ def test_turns_promise_a_device_once_and_a_plugins_pod_has_the_whole() -> None:
     assert free(WELL, WELL, tenants=turns) == (2, "1")
     given = Assignment(uid="u", namespace="red", name="pod", devices=["g1"])
     assert free(WELL, WELL, assignments=[given]) == (2, "1")
+    replica = Assignment(uid="u", namespace="red", name="pod", devices=["g1::3", "g1::4"])
+    assert free(WELL, WELL, assignments=[replica]) == (2, "1")
 
 
 def test_what_cannot_be_read_is_not_free() -> None:

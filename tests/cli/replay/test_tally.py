@@ -1,6 +1,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dovetail.answers.questions import Audit, Finding
@@ -97,9 +99,11 @@ def test_a_device_whose_tenants_take_turns_is_held_whole_at_most() -> None:
     assert held_devices(tally.seen.values()) == {("a", 0): [(1, 800), (2, 800)]}
 
 
-@pytest.mark.parametrize(("ratio", "value"), [(0.5, 6), (0.95, 10), (0.0, 1)])
-def test_a_quantile_is_one_of_the_values(ratio: float, value: float) -> None:
-    assert quantile([float(n) for n in range(1, 11)], ratio=ratio) == value
+@given(values=st.lists(st.integers(0, 9), min_size=1), percent=st.integers(1, 100))
+def test_a_quantile_is_the_first_value_that_so_many_do_not_exceed(values: list[int], percent: int) -> None:
+    ordered = sorted(map(float, values))
+    enough = [value for value in ordered if 100 * sum(each <= value for each in ordered) >= percent * len(ordered)]
+    assert quantile(ordered, ratio=percent / 100) == enough[0]
 
 
 def test_no_values_have_no_quantile() -> None:
@@ -124,7 +128,7 @@ def test_the_summary_says_all_that_a_replay_is_asked_for() -> None:
         "  ended       2 succeeded, 0 failed\n"
         "  waiting     1 (ExceedsCapacity 1)\n"
         "  allocation  peak 0%, mean 0% of the GPUs' compute\n"
-        "  waits       p50 10 s, p95 10 s\n"
+        "  waits       p50 4.0 s, p95 10 s\n"
         "  audit       clean (1 look)\n"
         "  never placed:\n"
         "    z  ExceedsCapacity: Need 9 GPUs"

@@ -42,11 +42,11 @@ class AsyncListing(Generic[T]):
 
     async def __getitem__(self, at: int | slice) -> T | list[T]:
         """The row at a place, or a slice as a list; reads no more pages than it takes, from the end all of them."""
-        end = at.stop if isinstance(at, slice) else at
-        if end is None or end < 0:
+        last = _last(at)
+        if last is None:
             await self.all()
         else:
-            await self._reaches(end)
+            await self._reaches(last)
         return notebook.Listed(self._known[at]) if isinstance(at, slice) else self._known[at]
 
     async def all(self) -> list[T]:
@@ -62,9 +62,12 @@ class AsyncListing(Generic[T]):
         return at < len(self._known)
 
     async def _read(self) -> None:
-        page = await self._page_at(self._cursor or "")
-        self._known += map(self._shown, page.items)
-        self._cursor = page.next
+        cursor = self._cursor
+        page = await self._page_at(cursor or "")
+        # Meanwhile another reader may have read the same page.
+        if self._cursor == cursor:
+            self._known += map(self._shown, page.items)
+            self._cursor = page.next
 
     def _ipython_display_(self) -> None:
         view = notebook.view()
@@ -79,3 +82,12 @@ class AsyncListing(Generic[T]):
     def __repr__(self) -> str:
         more = "" if self._cursor is None else ", and more when they are read"
         return f"<{len(self._known)} rows{more}>"
+
+
+def _last(at: int | slice) -> int | None:
+    """The last row that an index or a slice takes at most; None for one that counts from the end."""
+    if not isinstance(at, slice):
+        return None if at < 0 else at
+    if at.stop is None or min(at.stop, at.start or 0, at.step or 1) < 0:
+        return None
+    return int(at.stop) - 1
