@@ -1,7 +1,7 @@
 """Whether a pod may run on the local node. Pure.
 
 A pod runs with all rights of the user who started the node, so it runs only if that user submitted it: it must belong
-to a GPUJob (its label and its controlling Job prove it, by the policy `dovetail-job-pods`), and admission must have
+to a GPUJob (its label and its controlling Job prove it, by the policy `dovetail-pods`), and admission must have
 recorded that user in the GPUJob, or one of the accounts that act for this user by REST.
 """
 

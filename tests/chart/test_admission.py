@@ -20,13 +20,11 @@ Objects = list[dict[str, Any]]
 LEASES = {"dovetail-terms": "dovetail-extender", "dovetail-operator-terms": "dovetail-operator"}
 OURS = (
     "bindings",
-    "allocations",
     "pods",
     "runtime-classes",
     "users",
     "gpujobs-need-pods",
     "counted-quotas",
-    "job-pods",
     "owners",
     "priorities",
     "guests",
@@ -227,9 +225,13 @@ def test_users_cannot_be_required_where_no_webhook_writes_them(helm: Helm) -> No
 def test_exempt_namespaces_are_exempt_from_both(render: Render) -> None:
     chart = render(policies__exemptNamespaces=["gpu-operator"])
     wanted = ["kube-system", "dovetail-system", "gpu-operator"]
-    policy = named(chart, "ValidatingAdmissionPolicy")["dovetail-pods"]["spec"]["matchConstraints"]
-    for selector in (hooks(chart)["pods.dovetail.dev"]["namespaceSelector"], policy["namespaceSelector"]):
+    policies = named(chart, "ValidatingAdmissionPolicy")
+    others = policies["dovetail-runtime-classes"]["spec"]["matchConstraints"]
+    for selector in (hooks(chart)["pods.dovetail.dev"]["namespaceSelector"], others["namespaceSelector"]):
         assert selector["matchExpressions"][0]["values"] == wanted
+    variables = {each["name"]: each["expression"] for each in policies["dovetail-pods"]["spec"]["variables"]}
+    assert variables["isExempt"] == f"request.namespace in {json.dumps(wanted, separators=(',', ':'))}"
+    assert variables["isShaped"].startswith("!variables.isExempt && ")
 
 
 @pytest.mark.parametrize(("simulation", "more"), [(True, set()), (False, {"dovetail-agents"})])
@@ -245,7 +247,7 @@ def test_every_policy_is_in_force(render: Render, simulation: bool, more: set[st
 
 def test_nobody_is_exempt_from_the_policies_on_allocations(render: Render) -> None:
     policies = named(render(), "ValidatingAdmissionPolicy")
-    for name in ("dovetail-bindings", "dovetail-allocations", "dovetail-job-pods", "dovetail-owners"):
+    for name in ("dovetail-bindings", "dovetail-pods", "dovetail-owners"):
         assert "namespaceSelector" not in policies[name]["spec"]["matchConstraints"]
 
 
@@ -271,7 +273,7 @@ def test_the_expressions_use_the_contracts_names() -> None:
 
 
 def test_what_a_pod_in_the_queue_is_counted_by_never_changes_and_comes_from_the_webhook(render: Render) -> None:
-    policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-job-pods"]["spec"]
+    policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-pods"]["spec"]
     variables = {each["name"]: each["expression"] for each in policy["variables"]}
     labels = (names.RUN, names.LABEL_QUEUE, names.POD_GROUP, names.KUEUE_QUEUE)
     annotations = (names.REQUEST, names.USER, names.POD_GROUP_SIZE)
@@ -284,22 +286,26 @@ def test_what_a_pod_in_the_queue_is_counted_by_never_changes_and_comes_from_the_
 
 
 def test_pods_status_is_no_way_to_what_the_queue_counts_by(render: Render) -> None:
-    policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-allocations"]["spec"]
+    policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-pods"]["spec"]
     ours = {each["name"]: each["expression"] for each in policy["variables"]}["oursByStatus"]
     assert f"k.startsWith('{names.GROUP}/') || k == '{names.KUEUE_QUEUE}'" in ours
     assert "object.metadata.labels" in policy["matchConditions"][0]["expression"]
 
 
-@pytest.mark.parametrize("name", ["dovetail-allocations", "dovetail-job-pods"])
-def test_whatever_a_policy_restricts_of_a_new_pod_is_found_by_its_condition(render: Render, name: str) -> None:
-    policy = named(render(), "ValidatingAdmissionPolicy")[name]["spec"]
+def test_whatever_the_policy_restricts_of_a_new_pod_is_found_by_its_condition(render: Render) -> None:
+    policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-pods"]["spec"]
     (condition,) = policy["matchConditions"]
     # Every label, annotation and resource that the rest of the policy names begins with one of these.
     assert f"k.startsWith('{names.GROUP}/') || k.contains('cdi.k8s.io')" in condition["expression"]
     assert f"object.metadata.labels.exists(k, k.startsWith('{names.GROUP}/'))" in condition["expression"]
-    ours = named(render(), "ValidatingAdmissionPolicy")["dovetail-pods"]["spec"]["matchConditions"][0]["expression"]
-    assert ours in condition["expression"]
-    rest = json.dumps([policy["variables"], policy["validations"]])
+    variables = {each["name"]: each["expression"] for each in policy["variables"]}
+    _, _, ours = variables["isShaped"].partition("'ephemeralcontainers') && ")
+    # Of a new pod and of one that gets ephemeral containers.
+    assert condition["expression"].count(ours[1:-1]) == 2
+    # What decides about the containers of a pod of ours has found it by its shape.
+    shaped = {"containers", "served", "zero", "open", "granting", "mounting", "asking"}
+    assert variables["containers"].startswith("!variables.isShaped ? [] : ")
+    rest = json.dumps([{name: each for name, each in variables.items() if name not in shaped}, policy["validations"]])
     quoted = set(re.findall(r"'([a-z0-9.-]+[.][a-z]+/[^']*)'", rest)) - {"batch/v1"}
     of_others = {each for each in quoted if not each.startswith(f"{names.GROUP}/")}
     # Kueue's label counts on pods that have a run, and by pods/status.
@@ -325,11 +331,12 @@ def test_no_object_enters_the_queue_after_its_creation(render: Render) -> None:
 @pytest.mark.parametrize("user", ["system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager"])
 def test_only_the_job_controller_s_pods_pass_webhook_and_policy(render: Render, user: str) -> None:
     chart = render(policies__jobControllerUser=user)
-    policy = named(chart, "ValidatingAdmissionPolicy")["dovetail-job-pods"]["spec"]
+    policy = named(chart, "ValidatingAdmissionPolicy")["dovetail-pods"]["spec"]
+    (claims,) = (each["expression"] for each in policy["validations"] if "variables.isOfItsJob" in each["expression"])
     complete = next(
         each for each in hooks(chart)["pods.dovetail.dev"]["matchConditions"] if each["name"] == "is-not-complete"
     )
-    for text in (policy["validations"][0]["expression"], complete["expression"]):
+    for text in (claims, complete["expression"]):
         assert f"request.userInfo.username == '{user}'" in text
 
 
@@ -388,19 +395,16 @@ def test_the_policy_on_who_makes_gpujobs_is_there_unless_it_is_unwanted(
 
 # By which requests a pod's labels and annotations change: each subresource that takes the object's metadata along.
 POD_UPDATES = {"UPDATE pods", "UPDATE pods/status", "UPDATE pods/ephemeralcontainers", "UPDATE pods/resize"}
-NEW_CONTAINERS = {"CREATE pods", "UPDATE pods/ephemeralcontainers"}
 BINDINGS = {"CREATE pods/binding", "CREATE bindings"}
 JOBS_WRITTEN = {"CREATE gpujobs", "UPDATE gpujobs"}
 # The requests that each policy must see: one that is left out is a way past it.
 MUST_SEE = {
-    "dovetail-allocations": {"CREATE pods", *POD_UPDATES},
+    "dovetail-pods": {"CREATE pods", *POD_UPDATES},
     "dovetail-bindings": BINDINGS,
     "dovetail-counted-quotas": {f"{verb} resourcequotas" for verb in ("CREATE", "UPDATE", "DELETE")},
     "dovetail-terms": BINDINGS,
     "dovetail-operator-terms": {"CREATE jobs"},
-    "dovetail-pods": NEW_CONTAINERS,
-    "dovetail-runtime-classes": NEW_CONTAINERS,
-    "dovetail-job-pods": {"CREATE pods", "UPDATE pods"},
+    "dovetail-runtime-classes": {"CREATE pods", "UPDATE pods/ephemeralcontainers"},
     "dovetail-queue-only": {"CREATE pods"},
     "dovetail-owners": {"CREATE jobs", "UPDATE jobs", *JOBS_WRITTEN},
     "dovetail-users": JOBS_WRITTEN,

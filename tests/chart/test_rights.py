@@ -50,7 +50,7 @@ def test_no_account_changes_pods_runs_in_them_or_makes_tokens(chart: str) -> Non
     for right in rights_in(chart):
         assert right.resource not in forbidden, right
         # The clean-up deletes the pod of a failed `helm test`, which creates a GPUJob and so must be allowed to create
-        # pods. The operator opens the gates of pods in the queue: dovetail-job-pods refuses it any other change.
+        # pods. The operator opens the gates of pods in the queue: dovetail-pods refuses it any other change.
         known = {("dovetail-operator", "patch"), ("dovetail-test", "create")}
         is_known = right.name == "dovetail-test" or (right.account, right.verb) in known
         assert right.resource != "pods" or right.verb in {"get", "list", "watch"} or is_known, right

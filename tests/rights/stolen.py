@@ -121,7 +121,7 @@ SCHEDULING: Final = (
 )
 NO_REBIND: Final = Cannot(
     says="change the devices of a bound pod, or give devices by CDI",
-    policies=("dovetail-allocations", "dovetail-bindings"),
+    policies=("dovetail-pods", "dovetail-bindings"),
 )
 
 _GATEWAY_READS: Final = (
@@ -224,7 +224,7 @@ TABLE: Final = (
             ),
             Cannot(
                 says="change a pod beyond its gate, or the devices of any pod",
-                policies=("dovetail-job-pods", "dovetail-allocations"),
+                policies=("dovetail-pods",),
             ),
             Cannot(says="bind a pod", lacks={"pods/binding": "create"}),
             Cannot(

@@ -477,9 +477,8 @@ r in ['dovetail.dev/gpu-milli', 'dovetail.dev/gpu-memory-mib', 'dovetail.dev/gpu
 {{- end }}
 
 {{/*
-CEL: whether a new pod has anything that the policies on pods restrict. All others leave each policy at this condition, for
-which the API server converts the pod once; the validations of a policy take three conversions more. A name that a policy
-restricts must be found here too: `tests/chart/test_admission.py` compares them.
+CEL: whether a new pod has anything that the policy on pods restricts. All others leave it at this condition. A name that the
+policy restricts must be found here too: `tests/chart/test_admission.py` compares them.
 */}}
 {{- define "dovetail.mayConcern" -}}
 has(object.metadata.annotations) && object.metadata.annotations.exists(k, k.startsWith('dovetail.dev/') || k.contains('cdi.k8s.io'))
@@ -513,13 +512,15 @@ has(c.resources) && has(c.resources.limits) && c.resources.limits.exists(r,
 {{- end }}
 
 {{/*
-The common variables of policies on the shape of pods, whose conditions select the pods. NVIDIA's runtime gives a
-container the devices that its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below one folder; an image may set `all`.
+The common variables of policies on the shape of pods; the CEL of `if` says of which pods, all by default. NVIDIA's runtime gives
+a container the devices that its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below one folder; an image may set `all`.
 */}}
 {{- define "dovetail.shapeVariables" -}}
+{{- $if := .if -}}
+{{- with .root -}}
 - name: containers
   expression: >-
-    {{ include "dovetail.newContainers" . | nindent 4 | trim }}
+    {{ with $if }}!{{ . }} ? [] : {{ end }}{{ include "dovetail.newContainers" . | nindent 4 | trim }}
 - name: served
   expression: >-
     variables.containers.filter(c, {{ include "dovetail.isServed" . | nindent 4 | trim }})
@@ -551,8 +552,9 @@ container the devices that its variable NVIDIA_VISIBLE_DEVICES names, or the mou
     variables.containers.filter(c, has(c.volumeMounts) &&
     c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices')))
 {{- end }}
+{{- end }}
 
-{{/* Of the pods that the policies' conditions select. */}}
+{{/* Of the containers in `dovetail.shapeVariables`. */}}
 {{- define "dovetail.shapeValidations" -}}
 - expression: "variables.zero.size() == 0"
   messageExpression: >-
@@ -601,10 +603,9 @@ k in {{ .now }} && !({{ .old }} && k in {{ .before }} && {{ .before }}[k] == {{ 
 (has(object.metadata.{{ . }}) ? object.metadata.{{ . }} : {}) != (has(oldObject.metadata.{{ . }}) ? oldObject.metadata.{{ . }} : {})
 {{- end }}
 
-{{/* CEL: the keys of an object's annotations that the extender writes at bind. Call with the object's name. */}}
+{{/* CEL: which of these annotations' keys the extender writes at bind. */}}
 {{- define "dovetail.writtenAtBind" -}}
-({{ . }} != null && has({{ . }}.metadata.annotations) ? {{ . }}.metadata.annotations.filter(k,
-k == 'dovetail.dev/allocation' || k.matches('^dovetail[.]dev/(visible-devices|mps-percentage|mps-memory)[.]')) : [])
+{{ . }}.filter(k, k == 'dovetail.dev/allocation' || k.matches('^dovetail[.]dev/(visible-devices|mps-percentage|mps-memory)[.]'))
 {{- end }}
 
 {{/*

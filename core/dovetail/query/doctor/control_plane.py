@@ -16,8 +16,8 @@ from dovetail.query.doctor.picture import LEASED, Picture, Right
 from dovetail.query.scheduler import judge_lease
 
 POLICIES: Final = (
-    "bindings", "allocations", "pods", "runtime-classes", "job-pods", "owners", "priorities", "users", "terms",
-    "operator-terms", "guests", "queue-only", "counted-quotas", "gpujobs-need-pods",
+    "bindings", "pods", "runtime-classes", "owners", "priorities", "users", "terms", "operator-terms", "guests",
+    "queue-only", "counted-quotas", "gpujobs-need-pods",
 )  # fmt: skip
 # The one that the chart can leave out alone.
 _OPTIONAL: Final = "dovetail-gpujobs-need-pods"

@@ -132,7 +132,7 @@ def leases(**others: Any) -> dict[str, Any]:
         ({"webhook": FORBIDDEN}, "unknown", "webhook", "not looked at"),
         ({"webhook_pods": {"status": {}}}, "error", "webhook", "none answers"),
         ({"policies": POLICIES}, "error", "policies", "missing: dovetail-agents"),
-        ({"bound_policies": []}, "error", "policies", "missing: dovetail-agents, dovetail-allocations"),
+        ({"bound_policies": []}, "error", "policies", "missing: dovetail-agents, dovetail-bindings"),
         ({"policies": [*POLICIES[:-1], "dovetail-agents"]}, "warning", "policies", "may act as any account there"),
         ({"policies": FORBIDDEN}, "unknown", "policies", "not looked at"),
         ({"runtime_class": GONE}, "error", "runtime-class", "no pod gets its devices"),
