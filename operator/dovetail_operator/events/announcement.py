@@ -41,10 +41,11 @@ class Announcement:
         return replace(self, of=resource)
 
 
-def announcement(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
+def announcement(job: GPUJob, *, status: GPUJobStatus, tells_starts: bool = False) -> Announcement | None:
     """The event for a status written on `job`: another phase, or another reason to wait.
 
-    Else None.
+    Else None. A start that follows nothing that was told is an event only with `tells_starts`: the status says it, and
+    kube-scheduler's event on the pod and the Job controller's on the batch Job do.
     """
     before = job.status
     if (leaving := _leaving(before, status=status)) is not None:
@@ -55,11 +56,22 @@ def announcement(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
         waits = status.phase in {"Queued", "Starting"} and status.reason not in _PASSING
         if not waits or before.reason == status.reason:
             return None
+    elif not tells_starts and _starts_at_once(before, status=status):
+        return None
     reason = status.reason if status.phase == "Queued" else status.phase
     return Announcement(
         about=job.metadata,
         severity="Warning" if {status.reason, status.phase} & _WARNINGS else "Normal",
         why=(said_by(status) if status.message else _plain(status)).with_reason(reason or "Queued"),
+    )
+
+
+def _starts_at_once(before: GPUJobStatus, *, status: GPUJobStatus) -> bool:
+    """Whether a job starts or runs of which no event has said that anything keeps it."""
+    return (
+        status.phase in {"Starting", "Running"}
+        and before.phase in {None, "Queued", "Starting"}
+        and {before.reason, status.reason} <= _PASSING | {""}
     )
 
 

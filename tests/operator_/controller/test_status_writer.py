@@ -88,9 +88,9 @@ def condition(type_: str, message: str) -> dict[str, Any]:
 async def test_each_thing_that_a_status_says_for_the_first_time_is_an_event(scene: Scene, api: Api) -> None:
     api.answer(STATUS, Answer(body=values_of(make_job(meta={"resourceVersion": "11"}))))
     told = [condition("DevicesHealthy", "GPU 0 is ill"), condition("MemoryWithinPromise", "Pod p uses too much")]
-    assert await scene.writer.write(make_job(), status=status(nodeList="a", conditions=told))
+    assert await scene.writer.write(make_job(), status=status("Succeeded", nodeList="a", conditions=told))
     assert scene.said == [
-        ("BadCard", "GPU 0 is ill"), ("MemoryOverPromise", "Pod p uses too much"), ("Running", "Running on a"),
+        ("BadCard", "GPU 0 is ill"), ("MemoryOverPromise", "Pod p uses too much"), ("Succeeded", "Succeeded on a"),
     ]  # fmt: skip
 
 
@@ -106,11 +106,12 @@ async def test_after_a_write_the_next_look_waits_for_the_watch_and_a_conflict_as
     scene: Scene, api: Api, answer: Answer, keys: list[str], waits: bool
 ) -> None:
     api.answer(STATUS, answer)
-    assert await scene.writer.write(make_job(), status=status()) is (answer.status == 200)
+    written = status("Failed")
+    assert await scene.writer.write(make_job(), status=written) is (answer.status == 200)
     assert (scene.keys, scene.pending.wait_seconds("team/x") > 0) == (keys, waits)
     assert bool(scene.said) is (answer.status == 200)
     # Whatever came of it, no status is on its way any more.
-    assert not scene.pending.is_being_sent("team/x", status=status())
+    assert not scene.pending.is_being_sent("team/x", status=written)
 
 
 async def test_a_status_that_comes_back_by_the_watch_is_known_as_ours(scene: Scene, api: Api) -> None:

@@ -7,8 +7,8 @@ from dovetail_operator.events.announcement import announcement
 from tests.operator_.builders import make_job
 
 
-def told(before: dict[str, Any], **after: Any) -> tuple[str, str, str] | None:
-    news = announcement(make_job(status=before), status=GPUJobStatus(**after))
+def told(before: dict[str, Any], *, starts: bool = False, **after: Any) -> tuple[str, str, str] | None:
+    news = announcement(make_job(status=before), status=GPUJobStatus(**after), tells_starts=starts)
     return None if news is None else (news.severity, news.reason, news.message)
 
 
@@ -52,8 +52,44 @@ def test_an_event_is_posted_once_for_each_change_that_matters(
     assert told(before, **after) == expected
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"phase": "Starting", "reason": "Evaluating", "node_list": "a"}),
+        ({"phase": "Queued", "reason": "Evaluating"}, {"phase": "Starting", "reason": "ContainerCreating"}),
+        ({"phase": "Starting", "reason": "ContainerCreating"}, {"phase": "Running", "node_list": "a"}),
+        ({}, {"phase": "Running", "node_list": "a"}),
+    ],
+)
+def test_a_job_that_starts_at_once_says_so_in_its_status_alone_and_a_guest_has_an_event(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    assert told(before, **after) is None
+    found = told(before, starts=True, **after)
+    assert found is not None
+    assert found[:2] == ("Normal", after["phase"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (QUEUED, {"phase": "Starting", "reason": "Evaluating"}),
+        ({"phase": "Suspended"}, {"phase": "Starting", "reason": "Evaluating"}),
+        ({"phase": "Preempted", "reason": "Priority"}, {"phase": "Starting", "reason": "Evaluating"}),
+        ({"phase": "Starting", "reason": "ImagePullBackOff"}, {"phase": "Running"}),
+        ({"phase": "Starting", "reason": "ContainerCreating"}, {"phase": "Running", "reason": "NotEnforced"}),
+    ],
+)
+def test_a_start_is_told_where_something_was_told_before_or_has_to_be(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    found = told(before, **after)
+    assert found is not None
+    assert found[1] == after["phase"]
+
+
 def test_an_event_names_the_very_object() -> None:
-    news = announcement(make_job(), status=GPUJobStatus(phase="Running"))
+    news = announcement(make_job(), status=GPUJobStatus(phase="Failed"))
     assert news is not None
     assert (news.about.name, news.about.namespace, news.about.uid) == ("x", "team", "uid-x")
 

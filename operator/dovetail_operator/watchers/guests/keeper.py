@@ -152,7 +152,8 @@ class GuestKeeper:
         if before is None or found is None:
             return
         earlier = GPUJob(metadata=found.about, spec=job.spec, status=before)
-        if (news := announcement(earlier, status=job.status)) is not None:
+        # Its own kind's status may say nothing of the queue.
+        if (news := announcement(earlier, status=job.status, tells_starts=True)) is not None:
             self._post(news.on(found.kind.resource))
 
     def drop(self, job: GPUJob) -> None:
