@@ -177,8 +177,9 @@ def test_no_role_has_a_wildcard(chart: list[dict[str, Any]]) -> None:
 
 # Who keeps or removes Secrets, each by its name.
 OF_SECRETS = {"dovetail-certificates", "dovetail-trust", "dovetail-cleanup"}
-# The other verbs on pods. The policy dovetail-pods lets the operator open the gate of a pod and change one annotation. Helm's hooks: the cleanup deletes the pod of a failed test by its name, and the test
-# creates a GPUJob, for which a policy may demand that right.
+# The other verbs on pods. The policy dovetail-pods lets the operator open the gate of a pod and change one annotation.
+# Helm's hooks: the cleanup deletes the pod of a failed test by its name, and the test creates a GPUJob, for which a
+# policy may demand that right.
 ON_PODS = {
     ("dovetail-operator", "pods"): {"patch"},
     ("dovetail-operator", "pods/status"): {"patch"},

@@ -57,7 +57,14 @@ def test_a_crd_becomes_a_table_of_its_fields_and_rules(tmp_path: Path) -> None:
                 "type": "object",
                 "description": "What it | is.",
                 "properties": {"size": {"type": "integer", "minimum": 1, "default": 3}},
-                "x-kubernetes-validations": [{"rule": "true", "message": "size must fit"}],
+                "x-kubernetes-validations": [
+                    {"rule": "true", "message": "size must fit"},
+                    {
+                        "rule": "true",
+                        "message": "?",
+                        "messageExpression": "!(a) ? 'it\\'s odd' : !(b) ? 'too odd' : ''",
+                    },
+                ],
             },
         },
     }
@@ -83,4 +90,6 @@ def test_a_crd_becomes_a_table_of_its_fields_and_rules(tmp_path: Path) -> None:
         "The API server refuses an object that breaks one of these:",
         "",
         "- size must fit",
+        "- it's odd",
+        "- too odd",
     ]

@@ -1,5 +1,6 @@
 """The reference of the custom resources, as Markdown, from the CRDs of the chart."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,8 @@ _BOUNDS: Final = {
     "maxProperties": "at most {} entries",
     "pattern": "pattern `{}`",
 }
+# A sentence that a `messageExpression` chooses, in CEL.
+_CHOSEN: Final = re.compile(r"[?] '((?:[^'\\]|\\.)*)'")
 
 
 def reference(crd: Path) -> str:
@@ -36,7 +39,7 @@ def reference(crd: Path) -> str:
         "|---|---|---|",
         *(_row(path, field=field, required=required) for path, field, required in _fields(schema)),
     ]
-    rules = [rule["message"] for rule in _rules(schema) if "message" in rule]
+    rules = [sentence for rule in _rules(schema) for sentence in _sentences(rule)]
     if rules:
         lines += ["", "## Rules", "", "The API server refuses an object that breaks one of these:", ""]
         lines += [f"- {_escaped(message)}" for message in dict.fromkeys(rules)]
@@ -80,6 +83,14 @@ def _rules(schema: Any) -> Iterator[dict[str, Any]]:
         yield from schema.get("x-kubernetes-validations", [])
         for value in schema.values():
             yield from _rules(value)
+
+
+def _sentences(rule: dict[str, Any]) -> Iterator[str]:
+    """What the API server may answer for it: its message, or each sentence that its expression chooses from."""
+    chosen = _CHOSEN.findall(rule.get("messageExpression", ""))
+    yield from (sentence.replace("\\'", "'") for sentence in chosen)
+    if not chosen and "message" in rule:
+        yield rule["message"]
 
 
 def _escaped(text: str) -> str:

@@ -14,7 +14,7 @@ import yaml
 
 from dovetail.api import gpunodetenants, gpuquota, historyquery, text_formats
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.gpujob.validation import execution, immutability, topology
+from dovetail.api.gpujob.validation import combined, execution, immutability, topology
 from dovetail.api.gpujob.validation import schema as rules
 from dovetail.api.gpunode import GPUNode
 from dovetail.gpu.request import MAX_TEXT
@@ -82,6 +82,8 @@ def gpujob_crd() -> Schema:
     text_formats.add_rules(spec)
     immutability.add_to(spec)
     immutability.add_to_whole(schema)
+    whole, ours = schema["x-kubernetes-validations"], spec.pop("x-kubernetes-validations")
+    schema["x-kubernetes-validations"] = [combined.combined(whole=whole, spec=ours)]
     columns = [_column(*column) for column in rules.COLUMNS]
     columns += [_column(*column) | {"priority": 1} for column in rules.WIDE_COLUMNS]
     crd = _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)

@@ -1,8 +1,8 @@
 """CEL rules of the GPUJob CRD on what stays as it was given. Data only.
 
-A rule's look into an object costs the API server by the number of fields that the object may have, and rules are
-evaluated at every write of a status too. So values are compared at the fields themselves, and the spec, which has many
-fields, is asked no more than which of them are there.
+A rule's look into an object costs the API server by the number of fields that the object may have, and a field's own
+rules are evaluated at every write of a status too. So values are compared at the fields themselves, and the spec, which
+has many fields, is asked no more than which of them are there (`combined`).
 """
 
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ TOPOLOGY: Final[list[Rule]] = [
 ]
 _SIZE: Final = "self.?topology.?subGroups.?size.orValue(1)"
 _LEAST: Final = "self.?minWorkers.orValue"
-# One rule, because each one costs the API server at every write. It includes the bound of minWorkers.
+# It includes the bound of minWorkers.
 WORKERS: Final[Rule] = {
     "rule": f"{_LEAST}(1) <= self.workers && [self.workers, {_LEAST}(0)].all(each, each % {_SIZE} == 0)",
     "message": "minWorkers must not be more than workers, and both must be multiples of topology.subGroups.size",
