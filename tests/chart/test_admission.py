@@ -312,6 +312,20 @@ def test_whatever_the_policy_restricts_of_a_new_pod_is_found_by_its_condition(re
     assert of_others <= {names.KUEUE_QUEUE}
 
 
+def test_a_pod_of_others_meets_one_policy(render: Render) -> None:
+    """For each that it meets, the API server converts it anew, even where the first condition ends the policy."""
+    meets = set()
+    for name, policy in named(render(), "ValidatingAdmissionPolicy").items():
+        spec = policy["spec"]["matchConstraints"]
+        is_of_pods = any(
+            "pods" in rule["resources"] or "pods/status" in rule["resources"] for rule in spec["resourceRules"]
+        )
+        # Those of opted-in namespaces, and those that look at another object, of which there may be none.
+        if is_of_pods and "matchLabels" not in spec.get("namespaceSelector", {}) and "paramKind" not in policy["spec"]:
+            meets.add(name)
+    assert meets == {"dovetail-pods"}
+
+
 def test_only_gpus_that_the_queue_counts_wait_in_it(render: Render) -> None:
     policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-queue-only"]["spec"]
     waits = {each["name"]: each["expression"] for each in policy["variables"]}["waits"]
