@@ -44,7 +44,7 @@ class Announcement:
 def announcement(job: GPUJob, *, status: GPUJobStatus, tells_starts: bool = False) -> Announcement | None:
     """The event for a status written on `job`: another phase, or another reason to wait.
 
-    Else None. A start that follows nothing that was told is an event only with `tells_starts`: the status says it, and
+    Else None. A start without an earlier event of the job is one only with `tells_starts`: the status says it, and
     kube-scheduler's event on the pod and the Job controller's on the batch Job do.
     """
     before = job.status
