@@ -19,7 +19,7 @@ _SIZE: Final = "self.?topology.?subGroups.?size.orValue(1)"
 _LEAST: Final = "self.?minWorkers.orValue"
 # It includes the bound of minWorkers.
 WORKERS: Final[Rule] = {
-    "rule": f"{_LEAST}(1) <= self.workers && [self.workers, {_LEAST}(0)].all(each, each % {_SIZE} == 0)",
+    "rule": f"{_LEAST}(0) <= self.workers && [self.workers, {_LEAST}(0)].all(each, each % {_SIZE} == 0)",
     "message": "minWorkers must not be more than workers, and both must be multiples of topology.subGroups.size",
 }
 
