@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.meta import MessageDetail
+from dovetail.api.reasons import problems as says
 from dovetail.kube.errors import KubeError, Status, StatusCause, StatusDetails, Unreachable, status_error
 from dovetail_gateway.routing.problems import PROBLEM, of_kube, too_many
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
@@ -22,7 +24,7 @@ def refusal(code: int, *, reason: str = "", seconds: float | None = None, **deta
 @pytest.mark.parametrize("code", [400, 403, 404, 409, 410, 413, 422, 429])
 def test_a_refusal_of_the_api_server_keeps_its_status_and_its_words(code: int) -> None:
     found = of_kube(refusal(code, reason="Because"))
-    assert (found.status, found.reason, found.message, found.headers) == (code, "Because", "no", {})
+    assert (found.status, found.reason, found.sentence.message, found.headers) == (code, "Because", "no", {})
 
 
 def test_a_refusal_without_a_reason_has_that_of_its_status() -> None:
@@ -34,7 +36,7 @@ def test_a_refusal_without_a_reason_has_that_of_its_status() -> None:
 )
 def test_an_api_server_that_is_away_or_fails_is_a_bad_gateway(error: KubeError) -> None:
     found = of_kube(error)
-    assert (found.status, found.reason, str(error) in found.message) == (502, "APIServer", True)
+    assert (found.status, found.reason, str(error) in found.sentence.message) == (502, "APIServer", True)
 
 
 def test_a_token_that_the_api_server_does_not_know_is_asked_for_again() -> None:
@@ -49,14 +51,15 @@ def test_each_field_that_the_api_server_objects_to_is_named() -> None:
         ("spec.workers", "too few"),
     ]
     assert (problem.status, problem.title, problem.detail) == (422, "Unprocessable Entity", "no")
+    assert problem.details == [MessageDetail(code="SaidByAPIServer", parameters={"message": "no"})]
 
 
 @pytest.mark.parametrize(("seconds", "header"), [(0.2, "1"), (1.4, "1"), (7, "7"), (90, "90")])
 def test_how_long_to_wait_is_said_in_whole_seconds_of_at_least_one(seconds: float, header: str) -> None:
     assert of_kube(refusal(429, seconds=seconds)).headers == {"Retry-After": header}
-    limited = too_many("too many requests", wait_seconds=seconds)
+    limited = too_many(says.TOO_MANY_REQUESTS(), wait_seconds=seconds)
     assert limited.headers == {"Retry-After": header}
-    assert limited.message == f"too many requests: try again in {header} s"
+    assert limited.sentence.message == f"too many requests: try again in {header} s"
 
 
 def counted(face: Face) -> dict[tuple[str, str], float]:

@@ -82,7 +82,7 @@ async def _problems(request: web.Request, handler: Callable[[web.Request], Any])
     try:
         return await handler(request)
     except RequestFailedError as error:
-        return web.Response(status=error.status, text=error.message)
+        return web.Response(status=error.status, text=error.sentence.message)
 
 
 def test_all_files_with_the_font_stay_within_the_budget() -> None:

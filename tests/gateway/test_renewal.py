@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.reasons import problems as says
 from dovetail_gateway.access.callers import caller_of
 from dovetail_gateway.access.places import Holder
 from dovetail_gateway.access.sessions import Sessions
@@ -19,6 +20,7 @@ from tests.gateway.openid import jwt
 
 ISSUER, CLIENT, NOW = "https://id.example", "web", 10_000.0
 CLAIMS: dict[str, Any] = {"iss": ISSUER, "sub": "u1", "aud": CLIENT, "exp": NOW + 100, "nonce": "n"}
+AWAY = says.PROVIDER_STATUS(issuer=ISSUER, status=503)
 RITA = Holder(user="rita", address="10.0.0.1")
 
 
@@ -119,7 +121,7 @@ async def test_all_who_ask_meanwhile_get_the_new_token() -> None:
 
 async def test_a_refusal_ends_the_session_with_its_token_and_an_absence_is_tried_again_after_a_while() -> None:
     refused, away = World(), World()
-    refused.fails, away.fails = RefusedError("no"), AwayError("away")
+    refused.fails, away.fails = RefusedError(says.ID_TOKEN_OTHER_USER()), AwayError(AWAY)
     for world in (refused, away):
         assert await world.ask() == world.caller(0)
         world.fails = None
@@ -133,7 +135,7 @@ async def test_a_refusal_ends_the_session_with_its_token_and_an_absence_is_tried
     assert await refused.ask() is None
 
 
-@pytest.mark.parametrize("fails", [None, RefusedError("no"), AwayError("away")])
+@pytest.mark.parametrize("fails", [None, RefusedError(says.ID_TOKEN_OTHER_USER()), AwayError(AWAY)])
 async def test_a_session_that_is_closed_while_its_token_is_renewed_stays_closed(fails: Exception | None) -> None:
     world = World()
     world.fails = fails

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from dovetail.api.reasons import problems as says
 from dovetail.config.settings import Settings
 from dovetail.kube.errors import Unreachable
 from dovetail_gateway.access.callers import Caller
@@ -23,7 +24,7 @@ from tests import virtual_time
 from tests.gateway.test_cluster_machine import make_cache
 
 AWAY: Final = Unreachable("https://api", problem="reset")
-CROWDED: Final = CrowdedError("the rights of rita were reviewed too often", wait_seconds=1.0)
+CROWDED: Final = CrowdedError(says.REVIEWED_TOO_OFTEN(user="rita"), wait_seconds=1.0)
 RED: Final = Visibility(frozenset({"red"}))
 
 

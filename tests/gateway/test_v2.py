@@ -537,7 +537,7 @@ def test_a_command_that_places_fields_gets_no_others_as_arguments(tmp_path: Path
 
 
 def test_a_request_without_a_field_that_the_command_places_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestFailedError, match="field lr is missing: the command of a training task uses it"):
+    with pytest.raises(RequestFailedError, match="field lr is missing: the command of training tasks uses it"):
         placed(tmp_path).spec("training", device="cuda", fields={"train_path": "a"})
 
 

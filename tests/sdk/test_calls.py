@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.meta import MessageDetail
 from dovetail.sdk import errors
 from dovetail.sdk.calls import call, v1, v2, v3
 from dovetail.sdk.calls.call import Call
@@ -166,6 +167,7 @@ def test_each_status_has_its_error(status: int) -> None:
         "reason": "Because",
         "suggestion": "ask for less",
         "errors": [{"field": "spec.gpu", "message": "m"}, {"message": "n"}],
+        "details": [{"code": "NoSuchTask", "parameters": {"task": "t"}}],
     }
     with pytest.raises(errors.RefusedError) as caught:
         v3.me().answer(msgspec.json.encode(body), status=status, url="http://gw")
@@ -173,6 +175,7 @@ def test_each_status_has_its_error(status: int) -> None:
     assert type(found) is STATUSES[status]
     assert (found.status, found.reason, found.message, found.suggestion) == (status, "Because", "no", "ask for less")
     assert found.fields == ("spec.gpu", "")
+    assert found.details == (MessageDetail(code="NoSuchTask", parameters={"task": "t"}),)
     assert str(found) == "no; ask for less"
 
 

@@ -25,7 +25,7 @@ ROW = JobRow(
     started_at=None, completed_at=None, lease_ends_at=None, ends_by=None, idle="",
 )  # fmt: skip
 EXPLANATION = Explanation(
-    kind="GPUJob", name="train", namespace="red", number=7, state="waiting", summary=HOSTILE, fits=False,
+    kind="GPUJob", name="train", namespace="red", number=7, state="waiting", summary=HOSTILE, details=[], fits=False,
     reason="Resources", asked=None, notes=[HOSTILE], basis="", held=[], causes=[], around=[],
     changes=[ExplainedChange(kind="k", text=HOSTILE, node="", request="")],
     nodes=[

@@ -58,6 +58,8 @@ _TITLES: Final = {
     "events": "Events",
     "quotas": "GPUQuotas",
     "refusals": "Refusals of nodes",
+    "explain": "Explanations",
+    "problems": "Problems of REST",
 }
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from dovetail.api import gpujob
-from dovetail.api.reasons import arrays, capacity, end, nodes, queue, refusals, start
+from dovetail.api.reasons import arrays, capacity, end, explain, nodes, problems, queue, refusals, start
 from dovetail.api.reasons.catalog import CLAUSES, SUBJECTS, clauses_of
 from dovetail.api.reasons.codes import REASONS
 from dovetail.engine.model.refusals import RefusalKind
@@ -60,8 +60,8 @@ def console() -> dict[str, str]:
     return {code: str(json.loads(template)) for code, template in rows}
 
 
-def test_the_console_translates_every_message_of_a_job() -> None:
-    messages = (capacity, nodes, queue, start, arrays, end)
+def test_the_console_translates_every_message_of_a_job_every_explanation_and_every_problem() -> None:
+    messages = (capacity, nodes, queue, start, arrays, end, explain, problems)
     assert {each.code for subject in messages for each in clauses_of(subject)} - console().keys() == set()
 
 

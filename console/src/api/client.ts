@@ -1,5 +1,8 @@
 // Requests to the gateway. The session is a cookie that scripts cannot read.
 
+import { messageOf } from "../reasons";
+import type { Problem } from "./types";
+
 // The gateway refuses changes without it: a form of another site cannot set it.
 const HEADER = { "X-Dovetail-Console": "1" };
 
@@ -60,8 +63,9 @@ export const jobPath = (namespace: string, name: string): string =>
 
 async function problem(response: Response): Promise<ApiError> {
   try {
-    const said = (await response.json()) as { detail?: string; reason?: string; errors?: ApiError["fields"] };
-    return new ApiError(response.status, said.reason ?? "", said.detail ?? response.statusText, said.errors ?? []);
+    const said = (await response.json()) as Partial<Problem>;
+    const message = messageOf({ message: said.detail ?? response.statusText, details: said.details ?? [] });
+    return new ApiError(response.status, said.reason ?? "", message, said.errors ?? []);
   } catch {
     return new ApiError(response.status, "", response.statusText);
   }

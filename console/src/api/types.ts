@@ -16,6 +16,7 @@ export type Me = Schemas["Me"];
 export type DryRun = Schemas["DryRun"];
 export type JobChange = Schemas["JobChange"];
 export type PlannedChange = Schemas["PlannedChange"];
+export type Problem = Schemas["Problem"];
 export type Effects = Schemas["Effects"];
 export type PlanRow = Schemas["PlanRow"];
 export type PlanPage = Schemas["PlanPage"];

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from dovetail.api.meta import MessageDetail
+from dovetail.api.reasons.clause import Sentence
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
@@ -17,6 +20,16 @@ class Reader:
     sees: Callable[[str], bool]
     readable: Callable[[str], str]
     everything: bool
+
+    def details(self, sentence: Sentence) -> list[MessageDetail]:
+        """The clauses of a sentence without hidden names."""
+        return [
+            MessageDetail(
+                code=each.code,
+                parameters={name: self.readable(value) for name, value in each.parameters.items()},
+            )
+            for each in sentence.clauses
+        ]
 
 
 EVERYTHING: Final = Reader(sees=lambda _namespace: True, readable=lambda sentence: sentence, everything=True)

@@ -10,16 +10,19 @@ from typing import Final
 
 from aiohttp import web
 
+from dovetail.api.reasons import problems as says
+from dovetail.api.reasons.clause import SaidError, Sentence
+
 # How long concurrent bodies wait for memory before the oldest is given up.
 _BURST_SECONDS: Final = 0.5
 _TOO_LARGE: Final = 413
 _TOO_SLOW: Final = 408
 
 
-class BodyError(Exception):
+class BodyError(SaidError):
     """The body is refused; `status` is the HTTP status to answer."""
 
-    def __init__(self, status: int, *, sentence: str) -> None:
+    def __init__(self, status: int, *, sentence: Sentence) -> None:
         self.status = status
         super().__init__(sentence)
 
@@ -66,10 +69,7 @@ class Bodies:
                 finally:
                     del self._coming[deadline]
         except TimeoutError as error:
-            raise BodyError(
-                _TOO_SLOW,
-                sentence=f"the body did not come in time: it has {self._seconds:g} s, and less while there are many",
-            ) from error
+            raise BodyError(_TOO_SLOW, sentence=says.BODY_LATE(seconds=self._seconds)) from error
 
     async def _room_for(self, size: int, *, besides: asyncio.Timeout) -> None:
         while self._held + size > self._memory:
@@ -90,4 +90,4 @@ class Bodies:
 
 
 def _too_large(most: int) -> BodyError:
-    return BodyError(_TOO_LARGE, sentence=f"the body is above {most} bytes")
+    return BodyError(_TOO_LARGE, sentence=says.BODY_TOO_LARGE(most_bytes=most))

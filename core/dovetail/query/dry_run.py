@@ -239,11 +239,7 @@ def _why(verdict: Waits) -> Sentence:
 
 def _said(found: DryRun, *, why: Sentence, reader: Reader) -> DryRun:
     """The answer with this reason, as the reader may see it."""
-    details = [
-        with_fields(each, parameters={name: reader.readable(value) for name, value in each.parameters.items()})
-        for each in why.clauses
-    ]
-    return with_fields(found, reason=why.reason, message=reader.readable(why.message), details=details)
+    return with_fields(found, reason=why.reason, message=reader.readable(why.message), details=reader.details(why))
 
 
 def _on_nodes(claims: Sequence[Claim]) -> list[NodeShare] | None:

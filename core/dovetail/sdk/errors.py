@@ -18,6 +18,10 @@ DovetailError
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dovetail.api.meta import MessageDetail
 
 
 class DovetailError(Exception):
@@ -53,16 +57,27 @@ class UnexpectedAnswerError(DovetailError):
 
 
 class RefusedError(DovetailError):
-    """The gateway says no; `fields` names what it objects to."""
+    """The gateway says no; `fields` names what it objects to.
+
+    `details` are the clauses of `message` as codes and parameters (REST v3), to say it in another language.
+    """
 
     def __init__(
-        self, message: str, *, status: int, reason: str = "", suggestion: str = "", fields: Sequence[str] = ()
+        self,
+        message: str,
+        *,
+        status: int,
+        reason: str = "",
+        suggestion: str = "",
+        fields: Sequence[str] = (),
+        details: "Sequence[MessageDetail]" = (),
     ) -> None:
         self.status = status
         self.reason = reason
         self.message = message
         self.suggestion = suggestion
         self.fields = tuple(fields)
+        self.details = tuple(details)
         super().__init__(f"{message}; {suggestion}" if suggestion else message)
 
 
@@ -138,8 +153,14 @@ _BY_STATUS: dict[int, type[RefusedError]] = {
 
 
 def refused(
-    status: int, *, reason: str, message: str, suggestion: str = "", fields: Sequence[str] = ()
+    status: int,
+    *,
+    reason: str,
+    message: str,
+    suggestion: str = "",
+    fields: Sequence[str] = (),
+    details: "Sequence[MessageDetail]" = (),
 ) -> RefusedError:
     """The error of a status."""
     kind = _BY_STATUS.get(status, RefusedError)
-    return kind(message, status=status, reason=reason, suggestion=suggestion, fields=fields)
+    return kind(message, status=status, reason=reason, suggestion=suggestion, fields=fields, details=details)

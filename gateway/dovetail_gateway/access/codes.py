@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from dovetail.api.reasons import problems as says
 from dovetail_gateway.access.callers import Caller
-from dovetail_gateway.access.places import Bounds, FullError, Holder, check
+from dovetail_gateway.access.places import Bounds, FullError, FullSays, Holder, check
 
 CODE_SECONDS: Final = 120.0
 BOUNDS: Final = Bounds(all=1_000, address=100)
+_FULL: Final = FullSays(of_address=says.CODES_OF_ADDRESS, in_all=says.CODES_IN_ALL)
 _MOST_OF_ONE: Final = 8
 # Crockford's alphabet has no letters that look like digits. Ten characters have 50 bits, and at most 120,000 requests
 # come within the life of a code.
@@ -44,8 +46,8 @@ class Codes:
         now = self._clock()
         self._codes = {key: each for key, each in self._codes.items() if each.ends_at > now}
         if sum(each.holder.user == holder.user for each in self._codes.values()) >= _MOST_OF_ONE:
-            raise FullError(f"{holder.user} has {_MOST_OF_ONE} codes that were not used yet")
-        check((each.holder for each in self._codes.values()), new=holder, bounds=BOUNDS, what="codes")
+            raise FullError(says.CODES_UNUSED(user=holder.user, count=_MOST_OF_ONE))
+        check((each.holder for each in self._codes.values()), new=holder, bounds=BOUNDS, says=_FULL)
         text = "".join(secrets.choice(_ALPHABET) for _ in range(_CHARACTERS))
         self._codes[_key(text)] = _Code(caller=caller, holder=holder, ends_at=now + CODE_SECONDS)
         return f"{text[:5]}-{text[5:]}"

@@ -8,11 +8,14 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from dovetail.api.reasons import problems as says
+from dovetail.api.reasons.clause import SaidError, Sentence
 
-class CrowdedError(Exception):
+
+class CrowdedError(SaidError):
     """A user who has asked for too much already, and may ask again in `wait_seconds`."""
 
-    def __init__(self, sentence: str, *, wait_seconds: float) -> None:
+    def __init__(self, sentence: Sentence, *, wait_seconds: float) -> None:
         self.wait_seconds = wait_seconds
         super().__init__(sentence)
 
@@ -46,8 +49,8 @@ class FairQueue:
 
     async def _take(self, user: str) -> None:
         if len(self._waiting.get(user, ())) >= self._most_waiting:
-            sentence = f"{self._most_waiting} requests of {user or 'this caller'} wait for their turn already"
-            raise CrowdedError(sentence, wait_seconds=1.0)
+            of_user = says.TOO_MANY_WAIT(count=self._most_waiting, user=user) if user else None
+            raise CrowdedError(of_user or says.TOO_MANY_OF_CALLER(count=self._most_waiting), wait_seconds=1.0)
         granted = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(user, deque()).append(granted)
         self._grant()

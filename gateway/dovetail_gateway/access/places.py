@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dovetail.api.reasons.clause import Clause, SaidError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
@@ -20,17 +22,25 @@ class Bounds:
     address: int
 
 
-class FullError(Exception):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullSays:
+    """The sentences about a table that is full: of one address, and in all."""
+
+    of_address: Clause
+    in_all: Clause
+
+
+class FullError(SaidError):
     """No place is free; the text says of whom there are too many."""
 
 
-def check(holders: Iterable[Holder], *, new: Holder, bounds: Bounds, what: str) -> None:
-    """Raise `FullError` unless a place is free for `new`. `what` names the places, such as "sessions"."""
+def check(holders: Iterable[Holder], *, new: Holder, bounds: Bounds, says: FullSays) -> None:
+    """Raise `FullError` unless a place is free for `new`. `says` are the sentences about one kind of place."""
     count = own = 0
     for each in holders:
         count += 1
         own += each.address == new.address
     if own >= bounds.address:
-        raise FullError(f"the address {new.address} has {own} {what}, as many as one address can have")
+        raise FullError(says.of_address(address=new.address, count=own))
     if count >= bounds.all:
-        raise FullError(f"the gateway has {count} {what}, as many as it can have")
+        raise FullError(says.in_all(count=count))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail.api.access_reviews import Act, Review
+from dovetail.api.reasons import problems as says
 from dovetail.api.resources import SELFSUBJECTACCESSREVIEWS
 from dovetail.kube.errors import Unauthorized
 from dovetail.process.rate_limit import Allowance
@@ -141,7 +142,7 @@ class Reviews:
     async def _ask(self, caller: Caller, *, identity: Identity, act: Act) -> bool:
         user = identity.username
         if wait := self._budgets.wait_seconds(user):
-            raise CrowdedError(f"the rights of {user} were reviewed too often", wait_seconds=wait)
+            raise CrowdedError(says.REVIEWED_TOO_OFTEN(user=user), wait_seconds=wait)
         self._budgets.spend(user)
         body = {"spec": {"resourceAttributes": act.attributes}}
         async with self._queue.slot(user), self._clients.client_for(caller) as client:

@@ -12,13 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from dovetail.api.reasons import problems as says
 from dovetail_gateway.access.callers import Caller
-from dovetail_gateway.access.places import Bounds, FullError, Holder, check
+from dovetail_gateway.access.places import Bounds, FullError, FullSays, Holder, check
 
 # A session without requests ends. One whose token says when it ends, ends with it at the latest.
 IDLE_SECONDS: Final = 8 * 3600.0
 # An Ingress without the addresses of its clients is one address.
 BOUNDS: Final = Bounds(all=10_000, address=2_000)
+_FULL: Final = FullSays(of_address=says.SESSIONS_OF_ADDRESS, in_all=says.SESSIONS_IN_ALL)
 _MOST_OF_ONE: Final = 32
 _RANDOM_BYTES: Final = 32
 # A token is renewed this long before its end, or after half its life if that is later.
@@ -52,10 +54,10 @@ class Sessions:
         """
         kept = self._without(instead, holder=holder)
         try:
-            check((each.holder for each in kept.values()), new=holder, bounds=BOUNDS, what="sessions")
+            check((each.holder for each in kept.values()), new=holder, bounds=BOUNDS, says=_FULL)
         except FullError:
             kept = OrderedDict((key, each) for key, each in kept.items() if not self._has_ended(each))
-            check((each.holder for each in kept.values()), new=holder, bounds=BOUNDS, what="sessions")
+            check((each.holder for each in kept.values()), new=holder, bounds=BOUNDS, says=_FULL)
         self._sessions = kept
         session = secrets.token_urlsafe(_RANDOM_BYTES)
         self._sessions[_digest(session)] = self._new(caller, holder=holder, refresh_token=refresh_token)

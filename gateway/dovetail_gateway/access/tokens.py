@@ -11,13 +11,15 @@ from typing import Final
 
 import msgspec
 
+from dovetail.api.reasons import problems as says
+from dovetail.api.reasons.clause import SaidError
 from dovetail.decoding import UnreadableError, decode
 
 # RFC 6750; a longer one would not fit into the header's limit.
 _BEARER: Final = re.compile(r"[Bb]earer +([A-Za-z0-9._~+/-]{1,30000}=*)")
 
 
-class TokenError(ValueError):
+class TokenError(SaidError):
     """An Authorization header that carries no bearer token."""
 
 
@@ -47,7 +49,7 @@ def bearer(header: str) -> Token:
     """The token of an Authorization header. Raises `TokenError`."""
     found = _BEARER.fullmatch(header.strip())
     if found is None:
-        raise TokenError("the header Authorization must be `Bearer TOKEN`")
+        raise TokenError(says.NO_BEARER())
     return token_of(found[1])
 
 

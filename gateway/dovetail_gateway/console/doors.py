@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
+from dovetail.api.reasons import problems as says
 from dovetail.decoding import UnreadableError, decode
 from dovetail.kube.errors import Unauthorized
 from dovetail.process.bodies import Bodies
@@ -49,7 +50,6 @@ _BODY_SECONDS: Final = 5.0
 _RANDOM_BYTES: Final = 32
 # Sessions end at any time, most of them after hours.
 _FULL_SECONDS: Final = 60.0
-_NO_CODE: Final = "this code was used already, is too old, or is of another browser: `dovetail console` shows a new one"
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 T = TypeVar("T")
 
@@ -152,7 +152,7 @@ class Doors:
         _check_door(request)
         asked, browser = await self._read(request, as_type=Arrival), login_of(request) or _word()
         if (caller := self._codes.bind(asked.code, browser=browser)) is None:
-            raise unauthorized(_NO_CODE)
+            raise unauthorized(says.CODE_NOT_VALID())
         who, had = await self._known(caller, request=request), await self._present(request)
         response = _json(
             Arrived(
@@ -169,16 +169,15 @@ class Doors:
         _check_door(request)
         asked = await self._read(request, as_type=SignIn)
         if bool(asked.code) == bool(asked.token):
-            raise RequestFailedError(422, reason="Invalid", message="send either code or token")
+            raise RequestFailedError(422, reason="Invalid", sentence=says.CODE_OR_TOKEN())
         if asked.token:
             caller = _bearer_of(asked.token)
             return self._opened(request, caller=caller, who=await self._known(caller, request=request))
         had = await self._present(request)
         if had is not None and not asked.instead:
-            message = f"you are signed in as {had.username}, and a code ends no session by itself: sign out first"
-            raise RequestFailedError(409, reason="SignedIn", message=message)
+            raise RequestFailedError(409, reason="SignedIn", sentence=says.SIGNED_IN_ALREADY(user=had.username))
         if (found := self._codes.redeem(asked.code, browser=login_of(request))) is None:
-            raise unauthorized(_NO_CODE)
+            raise unauthorized(says.CODE_NOT_VALID())
         return self._opened(request, caller=found, who=await self._known(found, request=request))
 
     async def begin_login(self, request: web.Request) -> web.Response:
@@ -187,8 +186,8 @@ class Doors:
         assert self._logins is not None, "without a provider, no path leads here"
         options = self._logins.provider.options
         if request.headers.get("Host", "").lower() != urlsplit(options.public_url).netloc.lower():
-            message = f"the provider sends browsers to {options.public_url}: open the console there to sign in"
-            raise RequestFailedError(421, reason="Host", message=message)
+            sentence = says.OTHER_ADDRESS(url=options.public_url)
+            raise RequestFailedError(421, reason="Host", sentence=sentence)
         browser = login_of(request) or _word()
         try:
             url = await self._logins.begin(browser=browser)
@@ -213,10 +212,7 @@ class Doors:
         try:
             who = await self._reviews.who(done.caller, address=self._address(request))
         except Unauthorized as error:
-            raise unauthorized(
-                f"the API server does not accept the ID token of {options.issuer}: its AuthenticationConfiguration "
-                f'must have this issuer with the audience "{options.client_id}"'
-            ) from error
+            raise unauthorized(says.ID_TOKEN_NOT_ACCEPTED(issuer=options.issuer, client=options.client_id)) from error
         response = self._opened(request, caller=done.caller, who=who, refresh_token=done.refresh_token)
         # What the provider sent is of no use again.
         forget_login(response, request=request)
@@ -235,12 +231,12 @@ class Doors:
         try:
             caller = caller_of(bearer(request.headers.get("Authorization", "")))
         except TokenError as error:
-            raise unauthorized(str(error)) from error
+            raise unauthorized(error.sentence) from error
         holder = self._holder(request, who=await self._known(caller, request=request))
         try:
             code = self._codes.issue(caller, holder=holder)
         except FullError as error:
-            raise too_many(str(error), wait_seconds=CODE_SECONDS) from error
+            raise too_many(error.sentence, wait_seconds=CODE_SECONDS) from error
         return _json(NewCode(code=code, seconds=CODE_SECONDS))
 
     def _opened(self, request: web.Request, *, caller: Caller, who: Identity, refresh_token: str = "") -> web.Response:
@@ -250,7 +246,7 @@ class Doors:
                 caller, holder=self._holder(request, who=who), refresh_token=refresh_token, instead=session_of(request)
             )
         except FullError as error:
-            raise too_many(str(error), wait_seconds=_FULL_SECONDS) from error
+            raise too_many(error.sentence, wait_seconds=_FULL_SECONDS) from error
         response = _json(self._state(signed_in=True))
         keep_session(response, request=request, session=session)
         return response
@@ -274,15 +270,15 @@ class Doors:
             try:
                 return decode(bytes(body), as_type=as_type)
             except UnreadableError as error:
-                message = f"the request cannot be read: {error.problem}"
-                raise RequestFailedError(422, reason="Invalid", message=message) from error
+                sentence = says.REQUEST_UNREADABLE(problem=error.problem)
+                raise RequestFailedError(422, reason="Invalid", sentence=sentence) from error
 
     async def _known(self, caller: Caller, *, request: web.Request) -> Identity:
         """Who the caller is. Raises `RequestFailedError` for a token that the API server does not know, `KubeError`."""
         try:
             return await self._reviews.who(caller, address=self._address(request))
         except Unauthorized as error:
-            raise unauthorized("the API server does not accept the token: it may have expired") from error
+            raise unauthorized(says.TOKEN_NOT_ACCEPTED()) from error
 
     def _holder(self, request: web.Request, *, who: Identity) -> Holder:
         return Holder(user=who.username, address=source(self._address(request)))
@@ -292,7 +288,7 @@ def _bearer_of(token: str) -> Caller:
     try:
         return caller_of(bearer(f"Bearer {token.strip()}"))
     except TokenError as error:
-        raise unauthorized("this is no bearer token: `kubectl create token NAME` prints one") from error
+        raise unauthorized(says.NO_BEARER_TOKEN()) from error
 
 
 def _word() -> str:
@@ -304,13 +300,13 @@ def _check_door(request: web.Request) -> None:
     """Raise `RequestFailedError` unless a page of this gateway signs in over a private connection."""
     check_page(request)
     if not is_secure(request) and not is_on_loopback(request):
-        raise RequestFailedError(403, reason="Plain", message="signing in needs https, except on this machine")
+        raise RequestFailedError(403, reason="Plain", sentence=says.NEEDS_HTTPS())
 
 
 def _not_signed_on(error: SignOnError) -> RequestFailedError:
     if isinstance(error, AwayError):
-        return RequestFailedError(502, reason="Provider", message=str(error))
-    return RequestFailedError(403, reason="SignOn", message=str(error))
+        return RequestFailedError(502, reason="Provider", sentence=error.sentence)
+    return RequestFailedError(403, reason="SignOn", sentence=error.sentence)
 
 
 def _json(value: Any) -> web.Response:

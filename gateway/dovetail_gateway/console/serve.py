@@ -8,6 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
+from dovetail.api.reasons import problems as says
 from dovetail_gateway.console import build
 from dovetail_gateway.routing.problems import RequestFailedError
 
@@ -24,7 +25,6 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_MISSING: Final = "the console is not built here: `make console` or `dovetail console` builds it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Files:
         """The page."""
         found = self._all().get("index.html")
         if found is None:
-            raise RequestFailedError(503, reason="NotBuilt", message=_MISSING)
+            raise RequestFailedError(503, reason="NotBuilt", sentence=says.NOT_BUILT())
         headers = {**_HEADERS, "Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
         return web.Response(body=found.content, content_type="text/html", charset="utf-8", headers=headers)
 
@@ -71,7 +71,7 @@ class Files:
         """A file whose name has its content's hash."""
         found = self._all().get(f"assets/{request.match_info['name']}")
         if found is None:
-            raise RequestFailedError(404, reason="NotFound", message="the console has no such file")
+            raise RequestFailedError(404, reason="NotFound", sentence=says.NO_SUCH_FILE())
         headers = {**_HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
         response = web.Response(body=found.content, headers=headers)
         response.content_type = found.kind

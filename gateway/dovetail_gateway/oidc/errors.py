@@ -5,9 +5,11 @@ SignOnError           a sign-in that does not succeed
     AwayError         the provider does not answer, or not as expected
 """
 
+from dovetail.api.reasons.clause import SaidError
 
-class SignOnError(Exception):
-    """A sign-in that does not succeed: one sentence for the user."""
+
+class SignOnError(SaidError):
+    """A sign-in that does not succeed."""
 
 
 class RefusedError(SignOnError):

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from dovetail.api.reasons import problems as says
 from dovetail.decoding import UnreadableError, decode
 from dovetail_gateway.oidc.errors import RefusedError
 
@@ -36,35 +37,34 @@ def check(text: str, *, issuer: str, client_id: str, now: float, nonce: str = ""
     """
     claims = _claims(text)
     if claims.iss != issuer:
-        raise RefusedError(f'the ID token is of the issuer "{claims.iss}", and this gateway trusts "{issuer}"')
+        raise RefusedError(says.ID_TOKEN_OTHER_ISSUER(issuer=claims.iss, trusted=issuer))
     audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
     # A token for several clients says in azp which one asked for it.
     if client_id not in audiences or (claims.azp and claims.azp != client_id):
         named = ", ".join(f'"{each}"' for each in audiences)
-        raise RefusedError(f'the ID token is for {named}, and this gateway is the client "{client_id}"')
+        raise RefusedError(says.ID_TOKEN_OTHER_CLIENT(audiences=named, client=client_id))
     if nonce and claims.nonce != nonce:
-        raise RefusedError("the ID token answers another sign-in: its nonce differs")
+        raise RefusedError(says.ID_TOKEN_OTHER_SIGN_IN())
     if renewed and claims.sub != _claims(renewed).sub:
-        raise RefusedError("the renewed ID token is of another user")
+        raise RefusedError(says.ID_TOKEN_OTHER_USER())
     _check_times(claims, now=now)
 
 
 def _check_times(claims: Claims, *, now: float) -> None:
-    clocks = "compare the clocks of the provider and of the gateway"
     if claims.exp + LEEWAY_SECONDS <= now:
-        raise RefusedError(f"the ID token expired {now - claims.exp:.0f} s ago: {clocks}")
+        raise RefusedError(says.ID_TOKEN_EXPIRED(seconds=round(now - claims.exp)))
     begins = max(claims.nbf or 0.0, claims.iat or 0.0)
     if begins - LEEWAY_SECONDS > now:
-        raise RefusedError(f"the ID token is valid only in {begins - now:.0f} s: {clocks}")
+        raise RefusedError(says.ID_TOKEN_EARLY(seconds=round(begins - now)))
 
 
 def _claims(text: str) -> Claims:
     parts = text.split(".")
     if len(parts) != 3:
-        raise RefusedError("the provider's ID token cannot be read: it is no JWT")
+        raise RefusedError(says.ID_TOKEN_NO_JWT())
     try:
         return decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), as_type=Claims)
     except UnreadableError as error:
-        raise RefusedError(f"the provider's ID token cannot be read: {error.problem}") from error
+        raise RefusedError(says.ID_TOKEN_UNREADABLE(problem=error.problem)) from error
     except ValueError as error:
-        raise RefusedError("the provider's ID token cannot be read: it is not Base64") from error
+        raise RefusedError(says.ID_TOKEN_NO_BASE64()) from error

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from dovetail.api.reasons import problems as says
 from dovetail_gateway.access.callers import Caller, caller_of
 from dovetail_gateway.access.tokens import token_of
 from dovetail_gateway.oidc import id_token
@@ -53,11 +54,11 @@ class Logins:
         about, _, signature = state.rpartition(".")
         signed = self._signed("state", about=about, browser=browser)
         if not browser or not hmac.compare_digest(signature.encode(), signed.encode()):
-            raise RefusedError("this sign-in did not begin in this browser, or is finished already: sign in again")
+            raise RefusedError(says.SIGN_IN_ELSEWHERE())
         if float(about.rpartition(".")[2]) <= self._clock():
-            raise RefusedError(f"the sign-in took longer than {LOGIN_SECONDS / 60:.0f} minutes: sign in again")
+            raise RefusedError(says.SIGN_IN_TOO_LONG(minutes=round(LOGIN_SECONDS / 60)))
         if error or not code:
-            raise RefusedError(f"the provider refuses the sign-in: {error or 'it sent no code'}")
+            raise RefusedError(says.SIGN_IN_REFUSED(problem=error) if error else says.SIGN_IN_WITHOUT_CODE())
         tokens = await self.provider.exchange(code, verifier=self._signed("verifier", about=about, browser=browser))
         options = self.provider.options
         id_token.check(

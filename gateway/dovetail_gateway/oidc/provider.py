@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 from oauthlib.oauth2 import WebApplicationClient
 
+from dovetail.api.reasons import problems as says
 from dovetail.decoding import UnreadableError, decode
 from dovetail.kube.auth import trust
 from dovetail_gateway.oidc.errors import AwayError, RefusedError
@@ -154,22 +155,18 @@ class Provider:
             raise self._refusal(status, text=text)
         granted = self._read(text, as_type=_Granted, of=metadata.token_endpoint)
         if not granted.id_token:
-            raise RefusedError(f"the provider {self.options.issuer} gave no ID token: the scopes must include openid")
+            raise RefusedError(says.NO_ID_TOKEN(issuer=self.options.issuer))
         return Tokens(id_token=granted.id_token, refresh_token=granted.refresh_token)
 
     def _refusal(self, status: int, *, text: bytes) -> RefusedError | AwayError:
         try:
             said = decode(text, as_type=_Error)
         except UnreadableError:
-            return AwayError(f"the provider {self.options.issuer} answers with status {status}: try again later")
+            return AwayError(says.PROVIDER_STATUS(issuer=self.options.issuer, status=status))
         because = f"{said.error}, {said.error_description}" if said.error_description else said.error
         if said.error in {"invalid_client", "unauthorized_client"}:
-            client_id = self.options.client_id
-            return RefusedError(
-                f'the provider does not accept this gateway as its client "{client_id}" ({because}): '
-                "compare client id and secret"
-            )
-        return RefusedError(f"the provider refuses the sign-in: {because}")
+            return RefusedError(says.CLIENT_NOT_ACCEPTED(client=self.options.client_id, problem=because))
+        return RefusedError(says.SIGN_IN_REFUSED(problem=because))
 
     async def _known(self) -> _Metadata:
         """The provider's metadata, as the last sign-in read them."""
@@ -202,13 +199,13 @@ class Provider:
         url = self.options.issuer.rstrip("/") + "/.well-known/openid-configuration"
         status, text = await self._ask("GET", url=url, headers={"Accept": "application/json"})
         if status != HTTPStatus.OK:
-            raise AwayError(f"{url} answers with status {status}: compare the issuer's address")
+            raise AwayError(says.URL_STATUS(url=url, status=status))
         found = self._read(text, as_type=_Metadata, of=url)
         if found.issuer != self.options.issuer:
-            raise RefusedError(f'{url} is of the issuer "{found.issuer}": configure exactly this one')
+            raise RefusedError(says.URL_OTHER_ISSUER(url=url, issuer=found.issuer))
         for endpoint in (found.authorization_endpoint, found.token_endpoint):
             if urlsplit(endpoint).scheme != "https":
-                raise RefusedError(f'{url} names "{endpoint}": endpoints must begin with https://')
+                raise RefusedError(says.URL_PLAIN_ENDPOINT(url=url, endpoint=endpoint))
         return found
 
     async def _ask(self, method: str, *, url: str, **options: Any) -> tuple[int, bytes]:
@@ -219,17 +216,18 @@ class Provider:
                 async for part in response.content.iter_any():
                     text += part
                     if len(text) > _MOST_BYTES:
-                        raise AwayError(f"the answer of {url} is larger than {_MOST_BYTES >> 20} MiB")
+                        raise AwayError(says.ANSWER_TOO_LARGE(url=url, most_mib=_MOST_BYTES >> 20))
                 return response.status, bytes(text)
         except (aiohttp.ClientError, OSError) as error:
-            why = str(error) or f"no answer within {_SECONDS:g} s"
-            raise AwayError(f"the provider {self.options.issuer} does not answer: {why}") from error
+            issuer, why = self.options.issuer, str(error)
+            late = says.PROVIDER_TOO_LATE(issuer=issuer, seconds=_SECONDS)
+            raise AwayError(says.PROVIDER_SILENT(issuer=issuer, problem=why) if why else late) from error
 
     def _read(self, text: bytes, *, as_type: type[T], of: str) -> T:
         try:
             return decode(text, as_type=as_type)
         except UnreadableError as error:
-            raise AwayError(f"the answer of {of} cannot be read: {error.problem}") from error
+            raise AwayError(says.ANSWER_UNREADABLE(url=of, problem=error.problem)) from error
 
 
 def _basic(client_id: str, *, secret: str) -> str:

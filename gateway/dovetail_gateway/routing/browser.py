@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from dovetail.api.reasons import problems as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.oidc.renewal import RenewedSessions
 from dovetail_gateway.routing.problems import RequestFailedError
@@ -47,7 +49,7 @@ def check_site(request: web.Request) -> None:
     site = request.headers.get("Sec-Fetch-Site")
     origin_is_foreign = "Origin" in request.headers and not _is_own_origin(request)
     if site not in {None, "none", _SAME} or (site is None and origin_is_foreign):
-        raise _forged("a page of another site sent the request: send a token")
+        raise _forged(says.OTHER_SITE())
 
 
 def check_page(request: web.Request) -> None:
@@ -56,9 +58,9 @@ def check_page(request: web.Request) -> None:
     # Following a link or typing an address can only read, and no other site sees the answer.
     typed = site == "none" and request.method in _SAFE
     if not typed and site != _SAME and (site is not None or not _is_own_origin(request)):
-        raise _forged("the request does not come from a page of this gateway")
+        raise _forged(says.OTHER_PAGE())
     if request.method not in _SAFE and CONSOLE_HEADER not in request.headers:
-        raise _forged(f"a request with a session that changes something needs the header {CONSOLE_HEADER}")
+        raise _forged(says.NEEDS_CONSOLE_HEADER(header=CONSOLE_HEADER))
 
 
 def keep_session(response: web.Response, *, request: web.Request, session: str) -> None:
@@ -137,5 +139,5 @@ def _is_own_origin(request: web.Request) -> bool:
     return bool(origin) and urlsplit(origin).netloc == request.headers.get("Host", "")
 
 
-def _forged(message: str) -> RequestFailedError:
-    return RequestFailedError(403, reason="Forbidden", message=message)
+def _forged(sentence: Sentence) -> RequestFailedError:
+    return RequestFailedError(403, reason="Forbidden", sentence=sentence)

@@ -10,6 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
+from dovetail.api.reasons import problems as says
 from dovetail.kube.errors import KubeError
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.fair_queue import CrowdedError
@@ -48,8 +49,8 @@ class OpenStreams:
         """Count a stream of the user inside the block. Raises `RequestFailedError` if that is one too many."""
         user = who.username
         if self._open[user] >= MOST_STREAMS:
-            message = f"{MOST_STREAMS} streams of {user} are open: close one"
-            raise RequestFailedError(429, reason="TooManyStreams", message=message, headers={"Retry-After": "10"})
+            sentence = says.TOO_MANY_STREAMS(count=MOST_STREAMS, user=user)
+            raise RequestFailedError(429, reason="TooManyStreams", sentence=sentence, headers={"Retry-After": "10"})
         self._open[user] += 1
         try:
             with self._metrics.streams.track_inprogress():

@@ -7,6 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from dovetail.api.meta import MessageDetail
+from dovetail.api.reasons import problems as says
+from dovetail.api.reasons.clause import SaidError, Sentence
 from dovetail.kube.errors import KubeError, StatusError
 
 
@@ -20,7 +23,8 @@ class FieldProblem(msgspec.Struct, frozen=True, kw_only=True):
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error by RFC 9457.
 
-    `reason` is one word for programs, `errors` names the fields that the API server objects to.
+    `reason` is one word for programs, `errors` names the fields that the API server objects to. `details` are the
+    clauses of `detail` as codes and parameters, from which a program can say it in another language.
     """
 
     title: str
@@ -29,6 +33,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: str = "about:blank"
     reason: str = ""
     errors: list[FieldProblem] = []
+    details: list[MessageDetail] = []
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +44,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class RequestFailedError(Exception):
+class RequestFailedError(SaidError):
     """A request that cannot be served: a status, one word and one sentence."""
 
     def __init__(
@@ -47,7 +52,7 @@ class RequestFailedError(Exception):
         status: int,
         *,
         reason: str,
-        message: str,
+        sentence: Sentence,
         errors: tuple[FieldProblem, ...] = (),
         headers: dict[str, str] | None = None,
         closes: bool = False,
@@ -55,11 +60,10 @@ class RequestFailedError(Exception):
         """`closes` says that the connection ends with the answer."""
         self.status = status
         self.reason = reason
-        self.message = message
         self.errors = errors
         self.headers = headers or {}
         self.closes = closes
-        super().__init__(message)
+        super().__init__(sentence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +79,9 @@ def _problem(error: RequestFailedError) -> Problem:
     return Problem(
         title=HTTPStatus(error.status).phrase,
         status=error.status,
-        detail=error.message,
+        detail=error.sentence.message,
         reason=error.reason,
+        details=list(error.sentence.clauses),
         errors=list(error.errors),
     )
 
@@ -85,37 +90,35 @@ PROBLEM: Final = ErrorShape(as_type=Problem, content_type="application/problem+j
 REFUSED: Final = ErrorShape(
     as_type=Refused,
     content_type="application/json",
-    write=lambda error: Refused(reason=error.reason, message=error.message),
+    write=lambda error: Refused(reason=error.reason, message=error.sentence.message),
 )
 _PASSED_ON: Final = frozenset({400, 401, 403, 404, 409, 410, 413, 422, 429})
 
 
-def unauthorized(message: str) -> RequestFailedError:
+def unauthorized(sentence: Sentence) -> RequestFailedError:
     """401: no token, or one that the API server does not know."""
-    return RequestFailedError(401, reason="Unauthorized", message=message, headers={"WWW-Authenticate": "Bearer"})
+    return RequestFailedError(401, reason="Unauthorized", sentence=sentence, headers={"WWW-Authenticate": "Bearer"})
 
 
-def too_many(message: str, *, wait_seconds: float, closes: bool = False) -> RequestFailedError:
+def too_many(sentence: Sentence, *, wait_seconds: float, closes: bool = False) -> RequestFailedError:
     """429: the caller may ask again after a while."""
     wait = max(1, round(wait_seconds))
-    message = f"{message}: try again in {wait} s"
+    sentence += says.AGAIN_IN(seconds=wait)
     headers = {"Retry-After": str(wait)}
-    return RequestFailedError(429, reason="TooManyRequests", message=message, headers=headers, closes=closes)
+    return RequestFailedError(429, reason="TooManyRequests", sentence=sentence, headers=headers, closes=closes)
 
 
 def of_kube(error: KubeError) -> RequestFailedError:
     """The API server's refusal with its own status; 502 where it is away or fails."""
     if not isinstance(error, StatusError) or error.code not in _PASSED_ON:
-        return RequestFailedError(
-            502, reason="APIServer", message=f"the API server does not answer as expected: {error}"
-        )
+        return RequestFailedError(502, reason="APIServer", sentence=says.API_SERVER_AWAY(problem=str(error)))
     if error.code == HTTPStatus.UNAUTHORIZED:
-        return unauthorized("the API server does not accept the token: it may have expired")
+        return unauthorized(says.TOKEN_NOT_ACCEPTED())
     wait = error.retry_after_seconds
     return RequestFailedError(
         error.code,
         reason=error.reason or HTTPStatus(error.code).phrase,
-        message=error.message or str(error),
+        sentence=says.SAID_BY_API_SERVER(message=error.message or str(error)),
         errors=tuple(FieldProblem(field=each.field, message=each.message) for each in error.details.causes or ()),
         headers={} if wait is None else {"Retry-After": str(max(1, round(wait)))},
     )

@@ -14,6 +14,8 @@ from typing import Any, Final, Protocol
 import msgspec
 from aiohttp import web
 
+from dovetail.api.reasons import problems as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.decoding import Decoder, UnreadableError, convert
 from dovetail.kube.errors import KubeError
 from dovetail.logs import get_logger
@@ -135,9 +137,11 @@ class Server:
                 except KubeError as error:
                     response = _failed(of_kube(error), shape=shape)
                 except CrowdedError as error:
-                    response = _failed(too_many(str(error), wait_seconds=error.wait_seconds), shape=shape)
+                    response = _failed(too_many(error.sentence, wait_seconds=error.wait_seconds), shape=shape)
                 except BodyError as error:
-                    response = _failed(RequestFailedError(error.status, reason="Body", message=str(error)), shape=shape)
+                    response = _failed(
+                        RequestFailedError(error.status, reason="Body", sentence=error.sentence), shape=shape
+                    )
                     response.force_close()
                 except web.HTTPRedirection:
                     raise
@@ -146,7 +150,7 @@ class Server:
                 except Exception:
                     log.exception("a request failed", method=request.method, route=_name(request))
                     response = _failed(
-                        RequestFailedError(500, reason="Internal", message="the gateway failed; its log has the cause"),
+                        RequestFailedError(500, reason="Internal", sentence=says.GATEWAY_FAILED()),
                         shape=shape,
                     )
                 status = response.status
@@ -158,9 +162,7 @@ class Server:
     async def _admit(self, request: web.Request) -> None:
         """Raise `RequestFailedError` for a request of a wrong host, or one that is too many."""
         if not self._admission.hosts.admits(request.headers.get("Host", "")):
-            raise RequestFailedError(
-                421, reason="Host", message="the Host header names no host of this gateway: see --allowed-host"
-            )
+            raise RequestFailedError(421, reason="Host", sentence=says.WRONG_HOST())
         known, address = self._known(request), self.address(request)
         async with self._entry.slot(f"address {address}" if known is None else known.username):
             # For one turn of the event loop, in which what has come meanwhile takes its place in the queue.
@@ -171,14 +173,14 @@ class Server:
             # One that asks again at once on each of its connections gets as many refusals a second as it has of these,
             # and not all of them at one moment.
             await asyncio.sleep(self._rng.uniform(*_REFUSED_SECONDS))
-            raise too_many("too many requests", wait_seconds=wait)
+            raise too_many(says.TOO_MANY_REQUESTS(), wait_seconds=wait)
         if known is not None:
             self._own(request, who=known)
 
     def _own(self, request: web.Request, *, who: Identity) -> None:
         """Count the connection for the user. Raises `RequestFailedError` if that is one too many."""
         if not self._connections.belong(request, user=who.username):
-            raise too_many(f"too many connections of {who.username}", wait_seconds=1.0, closes=True)
+            raise too_many(says.TOO_MANY_CONNECTIONS(user=who.username), wait_seconds=1.0, closes=True)
 
     def address(self, request: web.Request) -> str:
         """Where the request comes from, also behind a trusted proxy."""
@@ -217,9 +219,8 @@ class Server:
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     answer = await answer_to(request)
             except TimeoutError as error:
-                raise RequestFailedError(
-                    504, reason="Timeout", message=f"no answer within {_ANSWER_SECONDS:g} s"
-                ) from error
+                late = says.NO_ANSWER_IN_TIME(seconds=_ANSWER_SECONDS)
+                raise RequestFailedError(504, reason="Timeout", sentence=late) from error
             return _response(answer, route=each, known=request.headers.get("If-None-Match", ""))
 
         serve.errors = each.errors  # type: ignore[attr-defined]  # the middleware reads it, also before the handler runs
@@ -242,9 +243,8 @@ class Server:
         """The caller, and whose credential it is. Raises `RequestFailedError`, `KubeError` and `CrowdedError`."""
         caller = ANONYMOUS if route.right.by == "none" else await self._caller(request, route=route)
         if route.synced and (obstacle := self._sight.obstacle):
-            raise RequestFailedError(
-                503, reason="NotSynced", message=f"not ready: {obstacle}", headers={"Retry-After": "1"}
-            )
+            sentence = says.NOT_READY(obstacle=obstacle)
+            raise RequestFailedError(503, reason="NotSynced", sentence=sentence, headers={"Retry-After": "1"})
         if caller is ANONYMOUS:
             return caller, NO_ONE
         who = await self._admission.identities.of(caller, address=self.address(request))
@@ -257,9 +257,8 @@ class Server:
             return _NOTHING_SEEN
         sees = await self._sight.seen_by(caller, named=named)
         if not sees.everything and not sees.namespaces:
-            right = f"{route.right.verb} {route.right.resource}"
-            message = f"you may not {right} in any namespace that has been reviewed: try ?namespace=NAME"
-            raise RequestFailedError(403, reason="Forbidden", message=message)
+            sentence = says.MAY_NOT(verb=route.right.verb, resource=route.right.resource) + says.IN_NO_NAMESPACE()
+            raise RequestFailedError(403, reason="Forbidden", sentence=sentence)
         return sees
 
     async def _caller(self, request: web.Request, *, route: Route) -> Caller:
@@ -267,9 +266,9 @@ class Server:
             try:
                 caller = caller_of(bearer(header))
             except TokenError as error:
-                raise unauthorized(str(error)) from error
+                raise unauthorized(error.sentence) from error
             if caller.expires_at is not None and caller.expires_at <= time.time():
-                raise unauthorized("the token has expired")
+                raise unauthorized(says.TOKEN_EXPIRED())
             return caller
         if (found := await session_caller(request, sessions=self._admission.sessions)) is not None:
             return found
@@ -278,9 +277,9 @@ class Server:
         if self._admission.legacy is not None and not route.path.startswith("/api/v3/"):
             check_site(request)
             if self._admission.legacy_own_user and not _from_own_user(request):
-                raise unauthorized("without a token, this gateway serves the user alone who has started it")
+                raise unauthorized(says.OWN_USER_ALONE())
             return caller_of(await self._admission.legacy.token())
-        raise unauthorized("send a token: Authorization: Bearer TOKEN (kubectl create token NAME gives one)")
+        raise unauthorized(says.NO_TOKEN())
 
 
 def _from_own_user(request: web.Request) -> bool:
@@ -306,9 +305,9 @@ def _query(request: web.Request) -> dict[str, str]:
     query = request.query
     if len(query) != len(set(query)):
         twice = next(name for name in query if len(query.getall(name)) > 1)
-        raise RequestFailedError(400, reason="Invalid", message=f"the query has {twice!r} more than once")
+        raise RequestFailedError(400, reason="Invalid", sentence=says.PARAMETER_TWICE(parameter=twice))
     if empty := next((name for name, value in query.items() if value.lower() == "null"), None):
-        raise RequestFailedError(422, reason="Invalid", message=f"{empty} is null: leave the parameter out instead")
+        raise RequestFailedError(422, reason="Invalid", sentence=says.PARAMETER_NULL(parameter=empty))
     return dict(query)
 
 
@@ -316,30 +315,30 @@ def _check_headers(request: web.Request, *, headers: Sequence[Header]) -> None:
     """Raise `RequestFailedError` for a header that does not match its pattern."""
     for header in headers:
         if (value := request.headers.get(header.name)) is not None and not re.fullmatch(header.pattern, value):
-            message = f'header {header.name} "{value[:64]}": it must match {header.pattern}'
-            raise RequestFailedError(422, reason="Invalid", message=message)
+            sentence = says.WRONG_HEADER(header=header.name, value=value[:64], pattern=header.pattern)
+            raise RequestFailedError(422, reason="Invalid", sentence=sentence)
 
 
 def _decoded(values: Any, *, as_type: type[msgspec.Struct]) -> Any:
     try:
         return convert(dict(values), as_type=as_type, strict=False)
     except UnreadableError as error:
-        raise RequestFailedError(422, reason="Invalid", message=_sentence(error)) from error
+        raise RequestFailedError(422, reason="Invalid", sentence=_unreadable(error)) from error
 
 
 def _body(request: web.Request, *, body: bytearray, decoder: Decoder[Any], as_type: Any) -> Any:
     if request.content_type != "application/json":
-        message = f"the body's Content-Type is {request.content_type}; send application/json"
-        raise RequestFailedError(415, reason="ContentType", message=message)
+        sentence = says.WRONG_CONTENT_TYPE(content_type=request.content_type)
+        raise RequestFailedError(415, reason="ContentType", sentence=sentence)
     try:
         return decode_request(bytes(body), as_type=as_type, decoder=decoder)
     except UnreadableError as error:
         is_json = isinstance(error.__cause__, msgspec.ValidationError)
-        raise RequestFailedError(422 if is_json else 400, reason="Invalid", message=_sentence(error)) from error
+        raise RequestFailedError(422 if is_json else 400, reason="Invalid", sentence=_unreadable(error)) from error
 
 
-def _sentence(error: UnreadableError) -> str:
-    return f"the request cannot be read: {error.problem}"
+def _unreadable(error: UnreadableError) -> Sentence:
+    return says.REQUEST_UNREADABLE(problem=error.problem)
 
 
 def _response(answer: Answer, *, route: Route, known: str) -> web.Response:
@@ -376,15 +375,18 @@ def _failed(error: RequestFailedError, *, shape: ErrorShape) -> web.Response:
 
 def refuse(status: int, *, sentence: str) -> web.Response:
     """The answer to what is no HTTP request."""
-    return _failed(RequestFailedError(status, reason="Unreadable", message=sentence), shape=PROBLEM)
+    return _failed(
+        RequestFailedError(status, reason="Unreadable", sentence=says.NO_HTTP(problem=sentence)), shape=PROBLEM
+    )
 
 
 def _of_router(error: web.HTTPException) -> RequestFailedError:
     headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-    messages = {404: "no such path: /openapi.json lists all of them", 405: "the path has other methods: see Allow"}
-    message = messages.get(error.status, error.reason or "refused")
+    sentences = {404: says.NO_SUCH_PATH, 405: says.OTHER_METHODS}
+    known = sentences.get(error.status)
+    sentence = says.NO_HTTP(problem=error.reason or "refused") if known is None else known()
     return RequestFailedError(
-        error.status, reason=(error.reason or "").replace(" ", ""), message=message, headers=headers
+        error.status, reason=(error.reason or "").replace(" ", ""), sentence=sentence, headers=headers
     )
 
 

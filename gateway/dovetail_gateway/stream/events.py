@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from dovetail.api.access_reviews import Act
+from dovetail.api.reasons import problems as says
 from dovetail.kube.errors import KubeError
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.fair_queue import CrowdedError
@@ -48,7 +49,9 @@ class EventStreams:
         caller, sees, seq = call.caller, call.sees, self._position(request)
         with self.streams.counted(call.who):
             if not await self.may_watch(caller, sees=sees):
-                raise RequestFailedError(403, reason="Forbidden", message="you may not watch gpujobs.dovetail.dev")
+                raise RequestFailedError(
+                    403, reason="Forbidden", sentence=says.MAY_NOT(verb="watch", resource="gpujobs.dovetail.dev")
+                )
             response = web.StreamResponse(headers=_HEADERS)
             with suppress(ConnectionError):
                 await response.prepare(request)
@@ -69,8 +72,7 @@ class EventStreams:
             return self.feed.seq
         found = _ID.fullmatch(text)
         if found is None:
-            message = f'since "{text[:64]}": write EPOCH:SEQ of a snapshot'
-            raise RequestFailedError(422, reason="Invalid", message=message)
+            raise RequestFailedError(422, reason="Invalid", sentence=says.SINCE_SNAPSHOT(value=text[:64]))
         return int(found[2]) if found[1] == self.feed.epoch else -1
 
 

@@ -11,6 +11,7 @@ from dovetail.answers.v1 import Allocated, AllocatedDevice, GPUConfig, Released,
 from dovetail.api.access_reviews import Act
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.gpunode import Device
+from dovetail.api.reasons import problems as says
 from dovetail.api.resources import GPUJOBS
 from dovetail.decoding import UnreadableError, convert
 from dovetail.gpu.request import WHOLE_MILLI
@@ -119,8 +120,8 @@ class Allocations:
     async def _read(self, client: Client, *, name: str) -> GPUJob:
         job = await client.get(GPUJOBS, name=name, as_type=GPUJob, namespace=self._namespace)
         if job.spec.reservation is None:
-            message = f"{name} is a job and no allocation: DELETE /api/v3/jobs/{self._namespace}/{name} deletes it"
-            raise RequestFailedError(409, reason="NoAllocation", message=message)
+            sentence = says.NO_ALLOCATION(name=name, namespace=self._namespace)
+            raise RequestFailedError(409, reason="NoAllocation", sentence=sentence)
         return job
 
     async def _delete(self, client: Client, *, name: str) -> None:
@@ -154,7 +155,9 @@ class Allocations:
         try:
             return convert({"metadata": {"name": "asked", "namespace": self._namespace}, "spec": spec}, as_type=GPUJob)
         except UnreadableError as error:
-            raise RequestFailedError(422, reason="Invalid", message=error.problem) from error
+            raise RequestFailedError(
+                422, reason="Invalid", sentence=says.VALUE_REFUSED(problem=error.problem)
+            ) from error
 
     def _allocated(self, job: GPUJob, *, wanted: Wanted) -> Allocated:
         devices = allocated_devices(job, cache=self._cache)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dovetail.answers.inventory import NodeUse
 from dovetail.api.gpunode import Device
+from dovetail.api.reasons import problems as says
 from dovetail.gpu.models import model_of, nominal_gb, normalise
 from dovetail.gpu.request import GPURequest, RequestError, parse
 from dovetail_gateway.routing.problems import RequestFailedError
@@ -89,7 +90,7 @@ def _read(text: str) -> GPURequest:
     try:
         return parse(text)
     except RequestError as error:
-        raise RequestFailedError(422, reason="Invalid", message=str(error)) from error
+        raise RequestFailedError(422, reason="Invalid", sentence=says.VALUE_REFUSED(problem=str(error))) from error
 
 
 def _devices(node: NodeUse) -> list[Device]:
@@ -140,6 +141,6 @@ def _workers(count: int, *, each: int) -> int:
     """How many workers that is. Raises `RequestFailedError`."""
     workers = count // each
     if workers > _MOST_WORKERS:
-        message = f"gpu_count {count}: {workers} nodes with {each} GPUs each, allowed are {_MOST_WORKERS}"
-        raise RequestFailedError(422, reason="Invalid", message=message)
+        sentence = says.NODES_BEYOND(count=count, workers=workers, each=each, most=_MOST_WORKERS)
+        raise RequestFailedError(422, reason="Invalid", sentence=sentence)
     return workers

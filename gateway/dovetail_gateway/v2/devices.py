@@ -8,6 +8,8 @@ from dovetail.answers.inventory import DeviceUse, NodeUse
 from dovetail.answers.v2 import Counts
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.reasons import problems as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.gpu.device_indexes import NodeDevice
 from dovetail.gpu.request import GPURequest, RequestError, on_device, parse
 from dovetail_gateway.routing.problems import RequestFailedError
@@ -51,11 +53,11 @@ class Devices:
         else:
             found = self.by_place.get(NodeDevice(request.device_node, request.device_index or 0))
         if found is None and self.unnumbered:
-            message = f"device {text} has no number yet: {self.unnumbered} GPUs of this cluster wait for the operator"
-            raise RequestFailedError(503, reason="NotNumbered", message=message, headers={"Retry-After": "2"})
+            sentence = says.DEVICE_UNNUMBERED(device=text, count=self.unnumbered)
+            raise RequestFailedError(503, reason="NotNumbered", sentence=sentence, headers={"Retry-After": "2"})
         if found is None:
-            message = f"device {text} does not exist: {self._what_there_is()}"
-            raise RequestFailedError(422, reason="NoSuchDevice", message=message)
+            sentence = says.NO_SUCH_DEVICE(device=text) + self._what_there_is()
+            raise RequestFailedError(422, reason="NoSuchDevice", sentence=sentence)
         return found
 
     def name_of(self, at: NodeDevice) -> str:
@@ -63,13 +65,13 @@ class Devices:
         found = self.by_place.get(at)
         return str(at) if found is None else found.name
 
-    def _what_there_is(self) -> str:
+    def _what_there_is(self) -> Sentence:
         count = len(self.by_number)
         if not count:
-            return "this cluster has no GPUs"
+            return says.CLUSTER_WITHOUT_GPUS()
         names = [each.name for each in self.by_number.values()]
         shown = ", ".join(names if count <= _MOST_LISTED else [*names[:_MOST_LISTED], "…", names[-1]])
-        return f"this cluster has {count} GPU{'s' if count > 1 else ''} ({shown})"
+        return says.CLUSTER_HAS_GPUS(count=count, devices=shown)
 
 
 def devices_of(nodes: Iterable[NodeUse], *, indexes: Mapping[int, NodeDevice]) -> Devices:
@@ -118,5 +120,4 @@ def _read(text: str) -> GPURequest:
     try:
         return on_device(_ONE, device=text)
     except RequestError as error:
-        message = f'device "{text}": allowed are cuda, cuda:N, NODE/cuda:N and cpu'
-        raise RequestFailedError(422, reason="Invalid", message=message) from error
+        raise RequestFailedError(422, reason="Invalid", sentence=says.WRONG_DEVICE(device=text)) from error

@@ -8,6 +8,7 @@ from dovetail.answers.v2 import GPU, ActiveTask, Configured, Counts, GPUs, Resou
 from dovetail.api.access_reviews import Act
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, TenantLimits
+from dovetail.api.reasons import problems as says
 from dovetail.api.resources import GPUNODES
 from dovetail.config.settings import Settings
 from dovetail.gpu import cuda
@@ -111,8 +112,8 @@ def _checked(name: str, *, limits: TaskLimits) -> Mapping[str, int]:
     given = {"training": limits.training, "inference": limits.inference}
     wrong = next((kind for kind, most in given.items() if most is not None and not 0 <= most <= MOST_TENANTS), None)
     if wrong is not None:
-        message = f"max_concurrent of {name}: {wrong} is {given[wrong]}, allowed are 0 to {MOST_TENANTS}"
-        raise RequestFailedError(422, reason="Invalid", message=message)
+        sentence = says.TENANTS_BEYOND(device=name, workload=wrong, value=str(given[wrong]), most=MOST_TENANTS)
+        raise RequestFailedError(422, reason="Invalid", sentence=sentence)
     return {kind: most for kind, most in given.items() if most is not None}
 
 

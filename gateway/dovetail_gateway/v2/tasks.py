@@ -10,6 +10,8 @@ from dovetail import names
 from dovetail.answers.v2 import Kind, Started, State, Task, TaskList
 from dovetail.api.access_reviews import Act
 from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.reasons import problems as says
+from dovetail.api.reasons.clause import said_by
 from dovetail.api.resources import GPUJOBS
 from dovetail.config.errors import ConfigError
 from dovetail.decoding import UnreadableError, convert
@@ -134,7 +136,9 @@ class Tasks:
         try:
             return self._templates.read()
         except ConfigError as error:
-            raise RequestFailedError(503, reason="NoTaskTemplate", message=str(error)) from error
+            raise RequestFailedError(
+                503, reason="NoTaskTemplate", sentence=says.TEMPLATES_UNREADABLE(problem=str(error))
+            ) from error
 
     def _device(self, text: str) -> str:
         """`spec.resources.device` of a request's device. Raises `RequestFailedError`."""
@@ -148,13 +152,15 @@ class Tasks:
         try:
             asked = as_job(spec, namespace=self._namespace)
         except UnreadableError as error:
-            raise RequestFailedError(422, reason="Invalid", message=error.problem) from error
+            raise RequestFailedError(
+                422, reason="Invalid", sentence=says.VALUE_REFUSED(problem=error.problem)
+            ) from error
         who = await self._reviews.who(caller)
         found = await self._answers.dry_run(
             asked, who=who, sees=await self._cache.seen_by(caller, named=[self._namespace])
         )
         if found.outcome in _NEVER:
-            raise RequestFailedError(409, reason=found.reason or "Invalid", message=found.message)
+            raise RequestFailedError(409, reason=found.reason or "Invalid", sentence=said_by(found))
 
     def _devices(self) -> Devices:
         return devices_of(self._cache.node_uses(), indexes=self._cache.device_indexes)
@@ -195,7 +201,7 @@ def _device_of(kind: Kind, *, body: dict[str, Any]) -> str:
         known = convert(whole(body), as_type=_FIELDS[kind])
     except UnreadableError as error:
         raise RequestFailedError(
-            422, reason="Invalid", message=f"the request cannot be read: {error.problem}"
+            422, reason="Invalid", sentence=says.REQUEST_UNREADABLE(problem=error.problem)
         ) from error
     assert isinstance(known, TrainingFields | InferenceFields)
     return known.device
@@ -270,4 +276,4 @@ def _device_name(job: GPUJob, *, devices: Devices) -> str:
 
 
 def _no_task(name: str) -> RequestFailedError:
-    return RequestFailedError(404, reason="NotFound", message=f"there is no task {name} that you may list")
+    return RequestFailedError(404, reason="NotFound", sentence=says.NO_TASK(task=name))

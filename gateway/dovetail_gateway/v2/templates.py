@@ -11,6 +11,7 @@ import msgspec
 
 from dovetail.answers.v2 import Kind
 from dovetail.api.gpujob import MAX_BATCH_SIZE, GPUJob, GPUJobSpec
+from dovetail.api.reasons import problems as says
 from dovetail.config.errors import ConfigError
 from dovetail.decoding import UnreadableError, convert, decode
 from dovetail.formats.yaml_text import YAMLTextError, load_yaml
@@ -58,8 +59,8 @@ class Templates:
         if not (used := _fields_in([*known.command, *known.args])):
             container["args"] = [*known.args, *_arguments(texts)]
         elif missing := sorted(used - {str(each.get("name")).removeprefix("TASK_") for each in container["env"]}):
-            message = f"field {missing[0].lower()} is missing: the command of {_a(kind)} task uses it"
-            raise RequestFailedError(422, reason="Invalid", message=message)
+            sentence = says.FIELD_MISSING(field=missing[0].lower(), kind=kind)
+            raise RequestFailedError(422, reason="Invalid", sentence=sentence)
         if device == "cpu":
             kept = {name: value for name, value in spec.items() if name not in _OF_GPUS}
             return {**kept, "resources": {"device": "cpu"}}
@@ -108,15 +109,7 @@ def _checked(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _no_template(kind: Kind) -> RequestFailedError:
-    message = (
-        f"nothing says what {_a(kind)} task runs. On your own machine: gflowd up {_LINES[kind]}. "
-        f"On a cluster: dovetail migrate v2 {_LINES[kind]} --image IMAGE"
-    )
-    return RequestFailedError(409, reason="NoTaskTemplate", message=message)
-
-
-def _a(kind: Kind) -> str:
-    return f"an {kind}" if kind == "inference" else f"a {kind}"
+    return RequestFailedError(409, reason="NoTaskTemplate", sentence=says.NO_TEMPLATE(kind=kind, line=_LINES[kind]))
 
 
 def _fields_in(words: Iterable[str]) -> set[str]:
@@ -137,12 +130,11 @@ def _memory_of_model(fields: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _text(name: str, *, value: Any) -> str:
     if not _FIELD.fullmatch(name):
-        message = f'field "{name[:63]}": a name has letters, digits, "_", "." and "-", 63 at most'
-        raise RequestFailedError(422, reason="Invalid", message=message)
+        raise RequestFailedError(422, reason="Invalid", sentence=says.FIELD_NAME(field=name[:63]))
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     if len(text) > _MOST_CHARACTERS or "\0" in text:
-        message = f"{name}: {len(text)} characters, allowed are {_MOST_CHARACTERS} without NUL"
-        raise RequestFailedError(422, reason="Invalid", message=message)
+        sentence = says.FIELD_TOO_LONG(field=name, characters=len(text), most=_MOST_CHARACTERS)
+        raise RequestFailedError(422, reason="Invalid", sentence=sentence)
     return text
 
 

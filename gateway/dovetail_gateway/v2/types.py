@@ -25,7 +25,7 @@ class TaskRefused(msgspec.Struct, frozen=True, kw_only=True):
 DETAIL: Final = ErrorShape(
     as_type=TaskRefused,
     content_type="application/json",
-    write=lambda error: TaskRefused(detail=error.message, reason=error.reason),
+    write=lambda error: TaskRefused(detail=error.sentence.message, reason=error.reason),
 )
 ParameterCount = Annotated[
     Annotated[int, Meta(ge=1, le=MAX_PARAMETERS)] | None,

@@ -8,6 +8,7 @@ from msgspec import Meta
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import wire_name
+from dovetail.api.reasons import problems as says
 from dovetail.decoding import UnreadableError, decode
 from dovetail_gateway.routing.numbers import decode_request
 from dovetail_gateway.routing.problems import RequestFailedError
@@ -34,7 +35,7 @@ def asked_job(new: NewRequest, *, user: str) -> GPUJob:
         job = decode_request(msgspec.json.encode({"metadata": metadata, "spec": new.spec}), as_type=GPUJob)
         check_template(job)
     except UnreadableError as error:
-        raise RequestFailedError(422, reason="Invalid", message=f"spec cannot be read: {error.problem}") from error
+        raise RequestFailedError(422, reason="Invalid", sentence=says.SPEC_UNREADABLE(problem=error.problem)) from error
     check_time("spec.beginTime", text=job.spec.begin_time)
     check_time("spec.moveRequestTime", text=job.spec.move_request_time)
     if job.spec.reservation is not None:

@@ -3,6 +3,7 @@
 from msgspec.structs import replace as with_fields
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.reasons import problems as says
 from dovetail.gpu.request import RequestError
 from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.routing.problems import RequestFailedError
@@ -26,7 +27,7 @@ class Effects:
         try:
             found = await self._answers.effects(job, changed=changed, who=call.who, sees=call.sees)
         except RequestError as error:
-            raise RequestFailedError(422, reason="Invalid", message=f"spec cannot be used: {error}") from error
+            raise RequestFailedError(422, reason="Invalid", sentence=says.SPEC_UNUSABLE(problem=str(error))) from error
         return Answer(value=found)
 
 

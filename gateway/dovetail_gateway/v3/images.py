@@ -5,6 +5,7 @@ from typing import Any
 
 from dovetail import names
 from dovetail.api.builtin import Node
+from dovetail.api.reasons import problems as says
 from dovetail_gateway.routing.problems import RequestFailedError
 
 
@@ -20,8 +21,7 @@ def with_images(spec: dict[str, Any], *, nodes: Iterable[Node]) -> dict[str, Any
         return spec
     if not _run_no_images(nodes):
         field = f"spec.template.spec.containers[{lacking[0]}].image"
-        message = f"{field} is missing: name the image that the container runs, such as pytorch/pytorch"
-        raise RequestFailedError(422, reason="Invalid", message=message)
+        raise RequestFailedError(422, reason="Invalid", sentence=says.IMAGE_MISSING(field=field))
     complete = [{**container, "image": container.get("image") or names.UNUSED_IMAGE} for container in containers]
     template = spec["template"]
     return {**spec, "template": {**template, "spec": {**template["spec"], "containers": complete}}}

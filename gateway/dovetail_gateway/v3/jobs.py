@@ -15,6 +15,7 @@ from dovetail.answers.submission import SubmittedJob, answer_of, submitted_job
 from dovetail.api.builtin import Event
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.meta import key_of
+from dovetail.api.reasons import problems as says
 from dovetail.api.resources import EVENTS, GPUJOBS
 from dovetail.decoding import UnreadableError, decode
 from dovetail.formats.timestamps import timestamp
@@ -129,8 +130,8 @@ class Jobs:
             job = await client.get(GPUJOBS, name=name, as_type=GPUJob, namespace=new.namespace)
         if job.metadata.annotations.get(names.REQUEST_DIGEST) == digest:
             return job
-        message = f"another request created GPUJob {new.namespace}/{name}: use another Idempotency-Key or name"
-        raise RequestFailedError(409, reason="AlreadyExists", message=message)
+        sentence = says.ANOTHER_CREATED(namespace=new.namespace, job=name)
+        raise RequestFailedError(409, reason="AlreadyExists", sentence=sentence)
 
     async def change_job(self, call: Call[JobPath, Strictly, JobChange]) -> Answer:
         """Hold, release, reprioritize or renew a job as the caller."""
@@ -161,8 +162,8 @@ class Jobs:
         """A job that the caller may see. Raises `RequestFailedError`: a hidden job and none look the same."""
         job = self._cache.jobs.get(f"{path.namespace}/{path.name}")
         if job is None or not sees.sees(path.namespace):
-            message = f"there is no GPUJob {path.name} in namespace {path.namespace} that you may list"
-            raise RequestFailedError(404, reason="NotFound", message=message)
+            sentence = says.NO_JOB(job=path.name, namespace=path.namespace)
+            raise RequestFailedError(404, reason="NotFound", sentence=sentence)
         return job
 
     async def _patched(self, caller: Caller, *, path: JobPath, spec: dict[str, Any]) -> GPUJob:
@@ -195,5 +196,5 @@ def object_of(spec: msgspec.Raw) -> dict[str, Any]:
     try:
         found: dict[str, Any] = whole(decode(spec, as_type=dict[str, Any]))
     except UnreadableError as error:
-        raise RequestFailedError(422, reason="Invalid", message=f"spec must be an object: {error.problem}") from error
+        raise RequestFailedError(422, reason="Invalid", sentence=says.SPEC_NO_OBJECT(problem=error.problem)) from error
     return found

@@ -14,6 +14,8 @@ from aiohttp import web
 from dovetail.api.access_reviews import Act
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.reasons import problems as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, StatusError
 from dovetail.query.jobs.states import is_unfinished, phase_of
@@ -88,12 +90,12 @@ class Logs:
     def _pod(self, job: GPUJob, *, worker: int) -> Pod:
         """The newest pod of a worker. Raises `RequestFailedError`."""
         if worker >= job.spec.workers:
-            message = f"worker={worker}: this job has {job.spec.workers}, counted from 0"
-            raise RequestFailedError(422, reason="Invalid", message=message)
+            sentence = says.NO_SUCH_WORKER(worker=worker, workers=job.spec.workers)
+            raise RequestFailedError(422, reason="Invalid", sentence=sentence)
         own = [pod for pod in self._cache.pods_of(job) if pod.metadata.annotations.get(_INDEX, "0") == str(worker)]
         found = max(own, key=lambda pod: pod.metadata.creation_timestamp, default=None)
         if found is None:
-            raise RequestFailedError(409, reason="NoLog", message=_nothing_to_read(job))
+            raise RequestFailedError(409, reason="NoLog", sentence=_nothing_to_read(job))
         return found
 
     async def _send(
@@ -138,22 +140,21 @@ async def _only(line: str) -> AsyncIterator[bytes]:
     yield line.encode()
 
 
-def _nothing_to_read(job: GPUJob) -> str:
+def _nothing_to_read(job: GPUJob) -> Sentence:
     """Why a worker without pods has no log."""
-    called, status = f"job {job.status.number or job.metadata.name}", job.status
+    called, status = str(job.status.number or job.metadata.name), job.status
     if job.spec.array is not None or job.spec.sweep is not None:
-        return f"{called} is many tasks, and each is a job with a log of its own"
+        return says.LOG_OF_TASKS(job=called)
     if not is_unfinished(job):
-        return f"{called} has ended and its workers are gone"
-    why = f" ({status.reason}: {status.message})" if status.reason else ""
-    return f"{called} has no worker now, and so no log: {phase_of(job)}{why}"
+        return says.LOG_GONE(job=called)
+    none = says.NO_LOG_YET(job=called, phase=phase_of(job))
+    return none + says.BECAUSE(reason=status.reason, message=status.message) if status.reason else none
 
 
 def _refusal(error: Exception, *, pod: Pod) -> Exception:
     """The error as a caller gets it: a node without a kubelet is no failure of the API server."""
     if isinstance(error, StatusError) and _NO_ADDRESS in error.message:
-        message = f"node {pod.spec.node_name} has no kubelet that could be asked: simulated nodes keep no logs"
-        return RequestFailedError(409, reason="NoLog", message=message)
+        return RequestFailedError(409, reason="NoLog", sentence=says.NO_KUBELET(node=pod.spec.node_name))
     return error
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from dovetail.answers.inventory import NodeUse
 from dovetail.answers.node_rows import device_rows, node_row
 from dovetail.answers.nodes import DeviceList, NodeList
+from dovetail.api.reasons import problems as says
 from dovetail.gpu.models import normalise
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.problems import RequestFailedError
@@ -37,7 +38,7 @@ class Nodes:
         """One node with GPUs."""
         node = self._cache.node_use(call.path.name)
         if node is None:
-            raise RequestFailedError(404, reason="NotFound", message=f"there is no node {call.path.name} with GPUs")
+            raise RequestFailedError(404, reason="NotFound", sentence=says.NO_NODE_WITH_GPUS(node=call.path.name))
         return Answer(value=node_row(node, sees=call.sees.sees))
 
     def _page(self, wanted: NodeFilter) -> tuple[Sequence[NodeUse], str | None, int]:

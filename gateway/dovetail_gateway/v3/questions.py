@@ -3,6 +3,7 @@
 from typing import Any
 
 from dovetail.api.access_reviews import Act
+from dovetail.api.reasons import problems as says
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.access.visibility import Visibility
@@ -33,7 +34,7 @@ class Questions:
             )
         except ValueError as error:
             # The schema's CEL rules, which would have refused it, are the API server's.
-            raise RequestFailedError(422, reason="Invalid", message=f"spec cannot be used: {error}") from error
+            raise RequestFailedError(422, reason="Invalid", sentence=says.SPEC_UNUSABLE(problem=str(error))) from error
         return Answer(value=found)
 
     def _replaced(self, new: NewRequest, *, sees: Visibility) -> str:
@@ -46,8 +47,10 @@ class Questions:
     async def _permit(self, caller: Caller, *, namespace: str) -> None:
         """Raise `RequestFailedError` for a namespace that the caller may not see: its limits would show."""
         if not await self._reviews.may(caller, act=Act(verb="list", namespace=namespace)):
-            message = f"you may not list gpujobs.dovetail.dev in namespace {namespace}"
-            raise RequestFailedError(403, reason="Forbidden", message=message)
+            sentence = says.MAY_NOT(verb="list", resource="gpujobs.dovetail.dev") + says.IN_NAMESPACE(
+                namespace=namespace
+            )
+            raise RequestFailedError(403, reason="Forbidden", sentence=sentence)
 
     async def explain_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """Why a job waits, or where it is, and what would help."""

@@ -1,5 +1,6 @@
 """Times in requests. Pure."""
 
+from dovetail.api.reasons import problems as says
 from dovetail.formats.timestamps import moment
 from dovetail_gateway.routing.problems import RequestFailedError
 
@@ -11,5 +12,5 @@ def check_time(field: str, *, text: str | None) -> None:
     try:
         moment(text)
     except ValueError as error:
-        message = f'{field} "{text}": {error}; write for example 2026-01-31T18:00:00Z'
-        raise RequestFailedError(422, reason="Invalid", message=message) from error
+        sentence = says.WRONG_TIME(field=field, value=text, problem=str(error))
+        raise RequestFailedError(422, reason="Invalid", sentence=sentence) from error

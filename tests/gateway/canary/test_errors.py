@@ -8,6 +8,9 @@ from typing import Any, Final
 
 import pytest
 
+from dovetail.api.meta import MessageDetail
+from dovetail.api.reasons.catalog import rendered
+from dovetail.decoding import convert
 from dovetail.kube.client import Client
 from dovetail.kube.retry import Backoff
 from dovetail_gateway.app import Options
@@ -33,7 +36,7 @@ def check_form(each: Route, reply: Reply) -> None:
     if reply.status < 400 or each.path.endswith("/health"):
         return
     keys = {"v1": {"success", "reason", "message"}, "v2": {"detail", "reason"}, "v3": {"title", "status", "detail"}}
-    assert keys[each.tag] <= reply.json.keys() <= keys[each.tag] | {"type", "reason", "errors"}, reply.text
+    assert keys[each.tag] <= reply.json.keys() <= keys[each.tag] | {"type", "reason", "errors", "details"}, reply.text
     sentence = reply.json["message" if each.tag == "v1" else "detail"]
     assert sentence
     assert "Traceback" not in reply.text
@@ -41,6 +44,7 @@ def check_form(each: Route, reply: Reply) -> None:
     assert reply.headers["Content-Type"].partition(";")[0] == media
     if each.tag == "v3":
         assert reply.json["status"] == reply.status
+        assert rendered(convert(reply.json["details"], as_type=list[MessageDetail])).message == sentence
     if reply.status == 429:
         assert int(reply.headers["Retry-After"]) > 0
 

@@ -21,7 +21,7 @@ import { Actions } from "./actions";
 import { Devices } from "./devices";
 import { Logs } from "./logs";
 import { Timeline } from "./timeline";
-import { currentSentence, useExplanation, Why } from "./why";
+import { current, useExplanation, Why } from "./why";
 
 export function JobPage() {
   const [namespace = "", name = ""] = place.value.rest;
@@ -103,9 +103,8 @@ function useDetails(namespace: string, name: string, row: JobRow | undefined): J
 }
 
 function sentence(job: JobRow, said: Explanation | null) {
-  const message = messageOf(job);
-  // The explanation has newer numbers, in English.
-  if (message) return withLocalTimes(message === job.message ? currentSentence(message, said) : message);
+  const message = messageOf(current(job, said));
+  if (message) return withLocalTimes(message);
   if (job.phase !== "Running") return null;
   return (
     <>

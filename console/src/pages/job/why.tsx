@@ -48,8 +48,15 @@ export function useExplanation(job: JobRow | undefined): Read {
   return read.value;
 }
 
-// The sentence with the numbers of now, where the explanation says the same as the job's message.
-export function currentSentence(message: string, said: Explanation | null): string {
+// The job's message with the numbers of now, where the explanation ends with the same clauses.
+export function current(job: JobRow, said: Explanation | null): Pick<JobRow, "message" | "details"> {
+  const ending = said && job.details.length ? said.details.slice(-job.details.length) : [];
+  const same = ending.length > 0 && ending.every((each, at) => each.code === job.details[at]?.code);
+  return { message: currentSentence(job.message, said), details: same ? ending : job.details };
+}
+
+// The same of the English sentence.
+function currentSentence(message: string, said: Explanation | null): string {
   if (!said) return message;
   const start = said.summary.length - message.length - MOST_DIGITS;
   for (let at = Math.max(0, start); at < said.summary.length; at++) {
@@ -65,7 +72,7 @@ const withoutNumbers = (text: string): string => text.replace(/\d+/g, "0");
 
 export function Why({ job, details, read }: Props) {
   const { found: said, problem } = read;
-  const summary = said && !said.summary.endsWith(currentSentence(job.message, said)) ? said.summary : "";
+  const summary = said && !said.summary.endsWith(currentSentence(job.message, said)) ? messageOf({ message: said.summary, details: said.details }) : "";
   return (
     <>
       <Card title={t("whyWaits")} note={said?.basis}>

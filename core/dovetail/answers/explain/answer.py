@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dovetail.answers.questions import ExplainedCause, ExplainedChange, ExplainedNode
+from dovetail.api.reasons.clause import Sentence
 
 ChangeKind = Literal[
     "Departure", "Uncordon", "Repair", "Strangers", "FewerGPUs", "FewerWorkers", "SmallerShare", "SmallerGPU",
@@ -22,10 +23,15 @@ class Answer:
     """
 
     fits: bool
-    summary: str
+    sentence: Sentence
     reason: str = ""
     nodes: tuple[ExplainedNode, ...] = ()
     changes: tuple[ExplainedChange, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """The sentence as a text."""
+        return self.sentence.message
 
     @property
     def causes(self) -> list[ExplainedCause]:

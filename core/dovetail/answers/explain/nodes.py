@@ -9,21 +9,18 @@ from dovetail.answers.explain.remedies import changes
 from dovetail.answers.questions import ExplainedNode
 from dovetail.api.devices import DeviceShare
 from dovetail.api.reasons import capacity as says
+from dovetail.api.reasons import explain as explains
+from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.filter.device_choice import FreeDevices
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.refusals import UNRESOLVABLE
 from dovetail.engine.score.score import relative, terms, weigh
-from dovetail.pods.node_affinity import Exclusion, ExclusionKind
+from dovetail.pods.node_affinity import Exclusion
 
 # The terms of an answer.
 _SHOWN: Final = ("utilization", "memory", "cpu", "fragmentation")
-_EXCLUDED: Final[dict[ExclusionKind, str]] = {
-    "NodeSelector": "the node selector asks for {what}",
-    "Taint": "the taint {what} is not tolerated",
-    "NodeAffinity": "the required node affinity names other nodes",
-}
 
 
 def answer(question: Question) -> Answer:
@@ -35,10 +32,10 @@ def answer(question: Question) -> Answer:
     nodes = (*fitting, *refusing, *_excluded(question))
     shortage = shortage_of(question)
     if shortage is None:
-        return Answer(fits=True, summary=_place(fitting, of=len(nodes), workers=question.workers), nodes=nodes)
+        return Answer(fits=True, sentence=_place(fitting, of=len(nodes), workers=question.workers), nodes=nodes)
     return Answer(
         fits=False,
-        summary=shortage.message,
+        sentence=shortage,
         reason=shortage.reason,
         nodes=nodes,
         changes=tuple(changes(question)),
@@ -62,7 +59,12 @@ def shortage_of(question: Question) -> Shortage | None:
 
 def devices_text(devices: Sequence[DeviceShare]) -> str:
     """`GPU 0,1`, or nothing for a pod without devices."""
-    return f"GPU {','.join(str(device.index) for device in devices)}" if devices else ""
+    return f"GPU {indexes_text(devices)}" if devices else ""
+
+
+def indexes_text(devices: Sequence[DeviceShare]) -> str:
+    """`0,1`."""
+    return ",".join(str(device.index) for device in devices)
 
 
 def _judged(question: Question) -> tuple[list[ExplainedNode], list[ExplainedNode]]:
@@ -123,12 +125,15 @@ def _excluded(question: Question) -> list[ExplainedNode]:
 
 
 def _reason_text(found: Exclusion) -> str:
-    return _EXCLUDED[found.kind].format(what=found.what)
+    if found.kind == "NodeAffinity":
+        return explains.AFFINITY_ELSEWHERE().message
+    says_what = explains.SELECTOR_ASKS if found.kind == "NodeSelector" else explains.TAINT_NOT_TOLERATED
+    return says_what(what=found.what).message
 
 
-def _place(fitting: list[ExplainedNode], *, of: int, workers: int) -> str:
+def _place(fitting: list[ExplainedNode], *, of: int, workers: int) -> Sentence:
     if workers > 1:
-        return f"All {workers} workers fit now: {len(fitting)} of {of} nodes have room for one"
+        return explains.ALL_FIT(workers=workers, fitting=len(fitting), nodes=of)
     best = fitting[0]
-    devices = f" with {devices_text(best.devices)}" if best.devices else ""
-    return f"Fits now on {len(fitting)} of {of} nodes, best on {best.node}{devices}"
+    fits = explains.FITS(fitting=len(fitting), nodes=of, node=best.node)
+    return fits + explains.WITH_DEVICES(indexes=indexes_text(best.devices)) if best.devices else fits

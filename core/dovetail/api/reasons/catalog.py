@@ -8,10 +8,23 @@ from typing import Final
 from msgspec.structs import replace
 
 from dovetail.api.meta import MessageDetail
-from dovetail.api.reasons import arrays, capacity, conditions, end, events, nodes, queue, quotas, refusals, start
+from dovetail.api.reasons import (
+    arrays,
+    capacity,
+    conditions,
+    end,
+    events,
+    explain,
+    nodes,
+    problems,
+    queue,
+    quotas,
+    refusals,
+    start,
+)
 from dovetail.api.reasons.clause import NOTHING, Clause, ClauseForDevices, Sentence
 
-SUBJECTS: Final = (capacity, nodes, queue, start, arrays, end, conditions, events, quotas, refusals)
+SUBJECTS: Final = (capacity, nodes, queue, start, arrays, end, conditions, events, quotas, refusals, explain, problems)
 
 
 def clauses_of(subject: ModuleType) -> Iterator[Clause]:

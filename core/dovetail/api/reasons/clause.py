@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Self, get_args
+from typing import Final, Protocol, Self, get_args
 
 from dovetail.api import gpujob
 from dovetail.api.meta import MOST_DETAILS, MessageDetail
@@ -68,12 +68,36 @@ class Sentence:
         return _OF_JOBS[self.reason]
 
 
-def said_by(status: gpujob.GPUJobStatus) -> Sentence:
-    """The sentence that a status has."""
+class Told(Protocol):
+    """What has a reason and its sentence, such as the status of a job or the answer of a dry run."""
+
+    @property
+    def reason(self) -> str:
+        """The code of the reason."""
+
+    @property
+    def message(self) -> str:
+        """The sentence."""
+
+    @property
+    def details(self) -> list[MessageDetail]:
+        """The clauses of the sentence."""
+
+
+def said_by(status: Told) -> Sentence:
+    """The sentence that a status or an answer has."""
     return Sentence(reason=status.reason, message=status.message, clauses=tuple(status.details))
 
 
 NOTHING: Final = Sentence(message="")
+
+
+class SaidError(Exception):
+    """The root of errors that the table of clauses states."""
+
+    def __init__(self, sentence: Sentence) -> None:
+        self.sentence = sentence
+        super().__init__(sentence.message)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,8 @@ import msgspec
 
 from dovetail.api.historyquery import HistoryQuery, HistoryQuerySpec, HistoryQueryStatus
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.reasons import problems as says
+from dovetail.api.reasons.clause import SaidError
 from dovetail.api.resources import HISTORYQUERIES
 from dovetail.kube.errors import NotFound
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 0.05
 
 
-class HistoryError(Exception):
+class HistoryError(SaidError):
     """No records for a query."""
 
 
@@ -30,7 +32,7 @@ class UnansweredError(HistoryError):
     """No operator has answered in time."""
 
     def __init__(self, *, seconds: float) -> None:
-        super().__init__(f"no operator has answered within {seconds:g} s what ran here: is dovetail-operator running?")
+        super().__init__(says.HISTORY_UNANSWERED(seconds=seconds))
 
 
 class RefusedQueryError(HistoryError):
@@ -51,7 +53,7 @@ async def ask(client: "Client", *, namespace: str, question: HistoryQuerySpec, s
     finally:
         await _forget(client, name=asked.metadata.name, namespace=namespace)
     if answer.message:
-        raise RefusedQueryError(answer.message)
+        raise RefusedQueryError(says.HISTORY_REFUSES(message=answer.message))
     return answer
 
 

@@ -4,6 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace as with_fields
 
 from dovetail import names
 from dovetail.answers.explain.answer import Answer
@@ -15,6 +18,9 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.api.meta import key_of
+from dovetail.api.reasons import explain as says
+from dovetail.api.reasons.catalog import rendered
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.cluster.view import ClusterView
@@ -31,13 +37,16 @@ from dovetail.query.queue_view import QueueView, queue_view
 from dovetail.queue.inputs.run_ends import is_limited
 from dovetail.queue.model.candidates import Candidate, way_of
 
+# So many nodes of a subject are named.
+_MOST_PLACES: Final = 4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A summary, and the nodes' answers for a waiting subject or the devices of a placed one."""
+    """A sentence, and the nodes' answers for a waiting subject or the devices of a placed one."""
 
     subject: Subject
-    summary: str
+    sentence: Sentence
     answer: Answer | None = None
     held: tuple[ExplainedDevice, ...] = ()
     # How nodes and devices are compared, if any fit.
@@ -45,13 +54,18 @@ class Explanation:
     # Every device of the subject's nodes.
     around: Mapping[str, Sequence[DeviceUse]] | None = None
 
+    @property
+    def summary(self) -> str:
+        """The sentence as a text."""
+        return self.sentence.message
+
 
 def explain(subject: Subject, *, objects: ClusterObjects, now: datetime) -> Explanation:
     """Explain the subject from objects that were read at `now`."""
     if subject.state == "placed":
         return _placed(subject, objects=objects)
-    if subject.said or subject.ask is None:
-        return Explanation(subject=subject, summary=f"{subject.called} {subject.said}")
+    if subject.said.message or subject.ask is None:
+        return Explanation(subject=subject, sentence=subject.called + subject.said)
     question, basis = _question(kept_to_pools(subject, objects=objects), objects=objects, now=now)
     found = with_pool_reasons(answer(question), subject=subject, objects=objects)
     found = limited(found, subject=subject, nodes=question.nodes, objects=objects, now=now)
@@ -61,7 +75,7 @@ def explain(subject: Subject, *, objects: ClusterObjects, now: datetime) -> Expl
     )
     subject = replace(subject, notes=(*notes, BLIND) if objects.quotas is None else notes)
     return Explanation(
-        subject=subject, summary=_summary(subject, found=found), answer=found, basis=basis if found.fitting else ""
+        subject=subject, sentence=_sentence(subject, found=found), answer=found, basis=basis if found.fitting else ""
     )
 
 
@@ -155,20 +169,25 @@ def _ends_by(job: GPUJob, *, queue: QueueView) -> str:
     return timestamp(after(moment(start), seconds=queue.run_times.run_seconds(job, child=child)))
 
 
-def _summary(subject: Subject, *, found: Answer) -> str:
+def _sentence(subject: Subject, *, found: Answer) -> Sentence:
     if subject.kind == "Request":
-        return found.summary
+        return found.sentence
+    rest = _after_colon(found.sentence)
     if subject.state == "held":
-        rest = _beginning_small(found.summary) if found.fits else found.summary
-        return f"{subject.called} is held; without that: {rest}"
+        return subject.called + says.WOULD_BE_WITHOUT_HOLD() + rest
     if not found.fits:
-        return f"{subject.called} waits: {found.summary}"
-    whom = "kube-scheduler" if subject.kind == "Pod" or "has admitted it" in " ".join(subject.notes) else "the queue"
-    return f"{subject.called} waits for {whom}: {_beginning_small(found.summary)}"
+        return subject.called + says.WAITS() + rest
+    by_scheduler = subject.kind == "Pod" or subject.admitted
+    return subject.called + (says.WAITS_FOR_SCHEDULER() if by_scheduler else says.WAITS_FOR_QUEUE()) + rest
 
 
-def _beginning_small(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
+# What a sentence begins with, and how the same goes on after a colon.
+_AFTER_COLON: Final = {says.ALL_FIT.code: says.AND_ALL_FIT.code, says.FITS.code: says.AND_FITS.code}
+
+
+def _after_colon(sentence: Sentence) -> Sentence:
+    codes = (_AFTER_COLON.get(each.code, each.code) for each in sentence.clauses)
+    return rendered(with_fields(each, code=code) for each, code in zip(sentence.clauses, codes, strict=True))
 
 
 def _placed(subject: Subject, *, objects: ClusterObjects) -> Explanation:
@@ -182,13 +201,22 @@ def _placed(subject: Subject, *, objects: ClusterObjects) -> Explanation:
     )
     found = take(gpunodes, pods=objects.pods, scheduler="", namespace=subject.namespace, nodes=here, reader=reader)
     around = {name: node.uses for name, node in found.nodes.items()}
-    places = [f"{node} with GPU {_indices(held, node=node)}" for node in nodes]
-    listed = ", ".join(places[:4]) + (f" and {len(places) - 4} more" if len(places) > 4 else "")
-    if not held and any(vendor_devices(pod.spec, vendors=objects.settings.vendors) for pod in bound):
-        listed = f"{', '.join(nodes)}; the node's agent has not reported yet which GPUs kubelet gave it"
-    elif not held:
-        listed = f"{', '.join(nodes)} with no allocation: `dovetail audit` says what is wrong"
-    return Explanation(subject=subject, summary=f"{subject.called} is on {listed}", held=held, around=around)
+    if held:
+        where = _places(nodes, held=held)
+    elif any(vendor_devices(pod.spec, vendors=objects.settings.vendors) for pod in bound):
+        where = says.NOT_REPORTED_YET(nodes=", ".join(nodes))
+    else:
+        where = says.NOT_ALLOCATED(nodes=", ".join(nodes))
+    return Explanation(subject=subject, sentence=subject.called + says.IS_ON() + where, held=held, around=around)
+
+
+def _places(nodes: Sequence[str], *, held: Sequence[ExplainedDevice]) -> Sentence:
+    """The nodes with the devices there, the first few by name."""
+    found = NOTHING
+    for at, node in enumerate(nodes[:_MOST_PLACES]):
+        found += says.NEXT_NODE() if at else NOTHING
+        found += says.ON_WITH_DEVICES(node=node, indexes=_indices(held, node=node))
+    return found + says.AND_NODES(count=len(nodes) - _MOST_PLACES) if len(nodes) > _MOST_PLACES else found
 
 
 def _given(pod: Pod, *, gpunodes: Sequence[GPUNode]) -> list[ExplainedDevice]:

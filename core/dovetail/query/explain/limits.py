@@ -12,6 +12,7 @@ from dovetail.answers.explain.answer import Answer
 from dovetail.answers.questions import ExplainedChange
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
+from dovetail.api.reasons import explain as explains
 from dovetail.api.reasons import queue as says
 from dovetail.api.reasons.catalog import about_pod
 from dovetail.cluster.objects import ClusterObjects
@@ -50,17 +51,18 @@ def with_pool_reasons(found: Answer, *, subject: Subject, objects: ClusterObject
     pools = () if _is_admitted(subject, objects=objects) else _pools(subject, objects=objects)
     if isinstance(pools, Refused) or not pools:
         return found
-    where = f"pool {' or '.join(pools)}"
+    wanted = " or ".join(pools)
+    outside = explains.NOT_IN_POOLS(pools=wanted).message
     inside = {node.metadata.name for node in objects.nodes if node.metadata.labels.get(names.LABEL_POOL) in pools}
     nodes = tuple(
-        with_fields(node, message=f"not in {where}", text=f"not in {where}")
+        with_fields(node, message=outside, text=outside)
         if node.reason == "NodeAffinity" and node.node not in inside
         else node
         for node in found.nodes
     )
     changes = tuple(change for change in found.changes if change.kind != "NodeAffinity" or change.node in inside)
-    summary = found.summary if found.fits else f"{found.summary} (in {where})"
-    return replace(found, nodes=nodes, changes=changes, summary=summary)
+    sentence = found.sentence if found.fits else found.sentence + explains.SEARCHED_POOLS(pools=wanted)
+    return replace(found, nodes=nodes, changes=changes, sentence=sentence)
 
 
 def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: ClusterObjects, now: datetime) -> Answer:
@@ -72,10 +74,10 @@ def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: C
     kept = _kept_back(subject, nodes=nodes, objects=objects, now=now, fits=found.fits)
     if kept is None:
         return found
-    message = about_pod(why_of(kept)).message if subject.kind == "Pod" else kept.message
+    why = about_pod(why_of(kept)) if subject.kind == "Pod" else why_of(kept)
     # Changes that only make room would not suffice.
     change = ExplainedChange(kind="Limit", text=_what_helps(kept))
-    return replace(found, fits=False, summary=message, reason=kept.reason, changes=(change,))
+    return replace(found, fits=False, sentence=why, reason=kept.reason, changes=(change,))
 
 
 def _may_start_otherwise(subject: Subject, *, objects: ClusterObjects) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal, TypeVar, get_args
 
 from dovetail.api.gpujob import POLICIES_BY_LETTERS, Mode, Workload
+from dovetail.api.reasons import explain as says
 from dovetail.config.settings import Settings
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.quantities import QuantityError, mebibytes, milli
@@ -50,7 +51,7 @@ def of_request(
         memory_mib=0 if memory is None else _amount(memory, field=field("memory"), read="memory"),
         workload=None if workload is None else _word(workload, allowed=_WORKLOADS, field=field("workload")),
     )
-    return Subject(kind="Request", called=str(request), state="asked", ask=ask)
+    return Subject(kind="Request", called=says.REQUEST(request=str(request)), state="asked", ask=ask)
 
 
 def _word(text: str, *, allowed: Mapping[str, T], field: str) -> T:

@@ -18,11 +18,12 @@ def explanation_row(found: Explanation, *, reader: Reader = EVERYTHING) -> quest
     subject, answer = found.subject, found.answer
     return questions.Explanation(
         kind=subject.kind,
-        name=subject.name or subject.called,
+        name=subject.name or subject.called.message,
         namespace=subject.namespace,
         number=subject.number,
         state=subject.state,
         summary=readable(found.summary),
+        details=reader.details(found.sentence),
         fits=answer.fits if answer else None,
         reason=answer.reason if answer else "",
         asked=_asked(subject),

@@ -8,6 +8,8 @@ from dovetail import names
 from dovetail.answers.questions import State
 from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus
+from dovetail.api.reasons import explain as says
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.api.reasons.codes import FRAGMENTATION
 from dovetail.cluster.batch_jobs import inferred_batch_job
 from dovetail.config.settings import Settings
@@ -34,7 +36,7 @@ class Subject:
     """The subject of an explanation.
 
     kind       what it is
-    called     how sentences name it, such as `Job 5 (train)`
+    called     the beginning of sentences about it, such as `Job 5 (train)`
     state      how far it is
     name       the object's name; empty for a request
     namespace  its namespace
@@ -44,12 +46,13 @@ class Subject:
     workers    how many workers need room
     pod_spec   the spec of its pods, for their node constraints
     pods       the pod, or the job's pods
-    said       why the engine is not asked; empty if it is
+    said       why the engine is not asked, as what follows its name; empty if it is
+    admitted   whether the queue has admitted it, and kube-scheduler has yet to place all of it
     notes      sentences from elsewhere, such as the queue's
     """
 
     kind: Literal["Pod", "GPUJob", "Request"]
-    called: str
+    called: Sentence
     state: State
     name: str = ""
     namespace: str = ""
@@ -59,8 +62,9 @@ class Subject:
     workers: int = 1
     pod_spec: Mapping[str, Any] = field(default_factory=dict)
     pods: tuple[Pod, ...] = ()
-    said: str = ""
+    said: Sentence = NOTHING
     notes: tuple[str, ...] = ()
+    admitted: bool = False
 
 
 def of_pod(raw: Mapping[str, Any], *, settings: Settings, jobs: Sequence[GPUJob] = ()) -> Subject:
@@ -69,7 +73,7 @@ def of_pod(raw: Mapping[str, Any], *, settings: Settings, jobs: Sequence[GPUJob]
     meta = pod.metadata
     subject = Subject(
         kind="Pod",
-        called=f"Pod {meta.namespace}/{meta.name}",
+        called=says.POD(namespace=meta.namespace, pod=meta.name),
         state="waiting",
         name=meta.name,
         namespace=meta.namespace,
@@ -84,25 +88,25 @@ def of_pod(raw: Mapping[str, Any], *, settings: Settings, jobs: Sequence[GPUJob]
         if not pod.spec.node_name:
             check_pod(pod, ranking=ranking)
     except (RequestError, QuantityError) as error:
-        return replace(subject, state="invalid", said=f"its request cannot be read: {error}")
+        return replace(subject, state="invalid", said=says.UNREADABLE_REQUEST(problem=str(error)))
     return _pod_state(subject, pod=pod, vendors=settings.vendors)
 
 
 def _pod_state(subject: Subject, *, pod: Pod, vendors: Vendors) -> Subject:
     if is_terminated(pod):
-        why = f" ({pod.status.reason})" if pod.status.reason else ""
-        return replace(subject, state="ended", said=f"has ended: {pod.status.phase}{why}")
+        why = says.IN_BRACKETS(why=pod.status.reason) if pod.status.reason else NOTHING
+        return replace(subject, state="ended", said=says.HAS_ENDED(phase=pod.status.phase) + why)
     if subject.ask is None:
         text = pod.metadata.annotations.get(names.REQUEST)
         if text is not None:
-            said = f'carries the annotation {names.REQUEST}: "{text}", but its containers ask for none of our resources'
+            said = says.ANNOTATION_ALONE(annotation=names.REQUEST, request=text)
             return replace(subject, state="not ours", said=said)
         scheduler = pod.spec.scheduler_name if pod.spec.scheduler_name in SCHEDULERS else "kube-scheduler"
-        said = f"asks Dovetail for no GPU: {scheduler} alone places it"
+        said = says.ASKS_NO_GPU_OF_DOVETAIL(scheduler=scheduler)
         return replace(subject, state="not ours", said=said, notes=(*subject.notes, *_cure(pod, vendors=vendors)))
     if pod.spec.scheduler_name != names.SCHEDULER_NAME:
         called = pod.spec.scheduler_name or "default-scheduler"
-        said = f"names the scheduler {called}, not {names.SCHEDULER_NAME}: Dovetail never sees it"
+        said = says.NAMES_OTHER_SCHEDULER(scheduler=called, own=names.SCHEDULER_NAME)
         return replace(subject, state="not ours", said=said, notes=(*subject.notes, *_cure(pod, vendors=vendors)))
     return replace(subject, state="placed") if pod.spec.node_name else subject
 
@@ -122,9 +126,9 @@ def _gates(pod: Pod, *, jobs: Sequence[GPUJob]) -> tuple[str, ...]:
     if names.QUEUE_GATE not in gates:
         return (said,)
     if (own := _record(jobs, of=pod.metadata.uid)) is not None:
-        says = f": {own.status.reason}, {own.status.message}" if own.status.reason else ""
+        why = f": {own.status.reason}, {own.status.message}" if own.status.reason else ""
         name = own.metadata.name
-        return (said, f"it waits in the queue as GPUJob {name}{says}", f"dovetail explain job {name} says more")
+        return (said, f"it waits in the queue as GPUJob {name}{why}", f"dovetail explain job {name} says more")
     if not (group or is_alone):
         controller = controller_of(pod)
         whole = None if controller is None else _record(jobs, of=controller.uid)
@@ -155,7 +159,7 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job |
     meta, status = job.metadata, job.status
     subject = Subject(
         kind="GPUJob",
-        called=f"Job {status.number} ({meta.name})" if status.number else f"Job {meta.name}",
+        called=says.JOB_NUMBERED(number=status.number, job=meta.name) if status.number else says.JOB(job=meta.name),
         state="waiting",
         name=meta.name,
         namespace=meta.namespace,
@@ -166,7 +170,9 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job |
         pods=tuple(pods),
     )
     if status.phase in FINISHED:
-        return replace(subject, state="ended", said=f"has ended: {status.phase}{_because(job)}")
+        why = _because(job)
+        ended = says.HAS_ENDED(phase=status.phase)
+        return replace(subject, state="ended", said=ended + says.IN_BRACKETS(why=why) if why else ended)
     try:
         ranking = settings.rankings.of(meta.namespace)
         if status.placement is None:
@@ -174,26 +180,23 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job |
         ask = estimated(ask_of_job(job, ranking=ranking, levels=settings.levels), use=job.status.memory)
         subject = replace(subject, ask=ask, pod_spec=template_spec(job))
     except (RequestError, QuantityError) as error:
-        return replace(subject, state="invalid", said=f"its request cannot be read: {error}")
+        return replace(subject, state="invalid", said=says.UNREADABLE_REQUEST(problem=str(error)))
     if subject.ask is not None and subject.ask.gpu is None:
-        return replace(
-            subject, state="not ours", said="requests no GPU: it starts wherever enough CPU and memory is free"
-        )
+        return replace(subject, state="not ours", said=says.ASKS_NO_GPU())
     return _job_state(subject, job=job, child=child)
 
 
 def _job_state(subject: Subject, *, job: GPUJob, child: Job | None) -> Subject:
     status, missing = job.status, _missing(job, pods=subject.pods, child=child)
     if status.phase in {"Starting", "Running"} and status.device == "cpu":
-        on_cpu = "runs on the CPU"
-        return replace(subject, state="not ours", said=on_cpu)
+        return replace(subject, state="not ours", said=says.RUNS_ON_CPU())
     if status.phase in {"Starting", "Running"} and not missing:
         return replace(subject, state="placed")
     if status.phase == "Starting":
         note = f"the queue has admitted it: {missing} of {job.spec.workers} workers have no node yet"
-        return replace(subject, workers=missing, notes=(note,))
+        return replace(subject, workers=missing, notes=(note,), admitted=True)
     if status.phase in {"Held", "Suspended"}:
-        return replace(subject, state="held", notes=(f"it is {status.phase.lower()}{_because(job)}",))
+        return replace(subject, state="held", notes=(f"it is {status.phase.lower()}{_in_brackets(job)}",))
     if status.phase is None:
         return replace(subject, notes=("no operator has seen it yet",))
     said = [f"the queue says {status.reason}: {status.message}"] if status.reason else []
@@ -236,5 +239,9 @@ def _as_held(level: float | None) -> str:
 
 def _because(job: GPUJob) -> str:
     status = job.status
-    said = ": ".join(filter(None, (status.reason, status.message)))
-    return f" ({said})" if said else ""
+    return ": ".join(filter(None, (status.reason, status.message)))
+
+
+def _in_brackets(job: GPUJob) -> str:
+    why = _because(job)
+    return f" ({why})" if why else ""

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from dovetail.api.meta import MessageDetail
 from dovetail.decoding import UnreadableError, decode
 from dovetail.sdk.discovery import Connection
 from dovetail.sdk.errors import InvalidError, RefusedError, UnexpectedAnswerError, refused
@@ -26,6 +27,7 @@ class _Error(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     suggestion: str = ""
     errors: list[dict[str, Any]] = []
+    details: list[MessageDetail] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,14 @@ class Call(Generic[T]):
             text = content[:_SHOWN].decode(errors="replace").strip()
             return UnexpectedAnswerError(url, call=self.name, problem=f"status {status} {text}".strip())
         fields = [str(each.get("field", "")) for each in error.errors]
-        return refused(status, reason=error.reason, message=message, suggestion=error.suggestion, fields=fields)
+        return refused(
+            status,
+            reason=error.reason,
+            message=message,
+            suggestion=error.suggestion,
+            fields=fields,
+            details=error.details,
+        )
 
 
 def segment(name: str) -> str:

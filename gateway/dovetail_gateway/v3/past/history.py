@@ -31,9 +31,9 @@ class History:
             async with self._clients.client_for(call.caller) as client:
                 found = await ask(client, namespace=wanted.namespace, question=_question(wanted), seconds=self._seconds)
         except UnansweredError as error:
-            raise RequestFailedError(504, reason="Timeout", message=str(error)) from error
+            raise RequestFailedError(504, reason="Timeout", sentence=error.sentence) from error
         except RefusedQueryError as error:
-            raise RequestFailedError(409, reason="History", message=str(error)) from error
+            raise RequestFailedError(409, reason="History", sentence=error.sentence) from error
         return Answer(value=HistoryPage(items=found.records, next=found.next or None))
 
 

@@ -8,6 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from dovetail.answers.use.series import DevicesThen, MarkRow, Series, SeriesRow, Source, Values
+from dovetail.api.reasons import problems as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.formats.timestamps import moment, timestamp
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
@@ -53,7 +55,7 @@ class TimeSeries:
         wanted = call.query
         since, until = self._times(wanted)
         if wanted.of in _NAMED and not wanted.name:
-            raise _invalid(f"name is missing: of={wanted.of} is asked of one {wanted.of.lower()}")
+            raise _invalid(says.SERIES_NEEDS_NAME(of=wanted.of, subject=wanted.of.lower()))
         if wanted.of == "Job":
             return Answer(value=await self._job(wanted, since=since, until=until, sees=call.sees))
         begin = until - _HOUR if since is None else since
@@ -97,9 +99,9 @@ class TimeSeries:
         now = int(self._now().timestamp())
         until = now + 1 if wanted.until is None else min(now + 1, int(moment(wanted.until).timestamp()))
         since = None if wanted.since is None else int(moment(wanted.since).timestamp())
-        if since is not None and since >= until:
+        if wanted.since is not None and since is not None and since >= until:
             end = "now" if wanted.until is None else wanted.until
-            raise _invalid(f'since "{wanted.since}": must be before until, which is {end}')
+            raise _invalid(says.NOT_BEFORE(since=wanted.since, until=end))
         # The sample of the step that has just begun may not have been taken yet.
         sampled = self._sampler.devices.last + STEP_SECONDS
         return since, sampled if sampled < until <= sampled + STEP_SECONDS else until
@@ -137,8 +139,8 @@ class TimeSeries:
         rings = self._sampler.namespaces
         seen = [each for each in rings.subjects if sees.sees(each) and wanted.name in {None, each}]
         if wanted.name is not None and not seen:
-            message = f"there are no samples of the namespace {wanted.name}"
-            raise RequestFailedError(404, reason="NotFound", message=message)
+            sentence = says.NO_SAMPLES_OF_NAMESPACE(name=wanted.name)
+            raise RequestFailedError(404, reason="NotFound", sentence=sentence)
         rows = [of_holdings(each, samples=rings.read(times, subjects=[each])) for each in seen]
         return sorted(rows, key=lambda row: (-_total(row.promised), row.name))[:_MOST_NAMESPACES]
 
@@ -146,9 +148,9 @@ class TimeSeries:
         """The curves of a job, also of one that has ended: by default from its start to its end."""
         namespace, name = wanted.namespace, wanted.name or ""
         if namespace is None:
-            raise _invalid("namespace is missing: of=Job is asked of one job, so add namespace=NAMESPACE")
-        message = f"there are no samples of a job {name} in namespace {namespace} that you may list"
-        missing = RequestFailedError(404, reason="NotFound", message=message)
+            raise _invalid(says.SERIES_NEEDS_NAMESPACE())
+        sentence = says.NO_SAMPLES_OF_JOB(job=name, namespace=namespace)
+        missing = RequestFailedError(404, reason="NotFound", sentence=sentence)
         if not sees.sees(namespace):
             raise missing
         job = self._cache.jobs.get(f"{namespace}/{name}")
@@ -216,5 +218,5 @@ def _total(values: Values) -> float:
     return sum(each or 0.0 for each in values or ())
 
 
-def _invalid(message: str) -> RequestFailedError:
-    return RequestFailedError(422, reason="Invalid", message=message)
+def _invalid(sentence: Sentence) -> RequestFailedError:
+    return RequestFailedError(422, reason="Invalid", sentence=sentence)

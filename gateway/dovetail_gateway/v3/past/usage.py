@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from dovetail.answers.use.usage import Usage, UsageGroup, UsageRow
+from dovetail.api.reasons import problems as says
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.models import normalise
 from dovetail_gateway.cluster.cache import ClusterCache
@@ -64,8 +65,8 @@ class GPUTime:
         until = tomorrow if wanted.until is None else moment(wanted.until).astimezone(UTC).date()
         since = until - _DAYS if wanted.since is None else moment(wanted.since).astimezone(UTC).date()
         if since >= until:
-            message = f'since "{wanted.since}": must be a day before until, which is {until}'
-            raise RequestFailedError(422, reason="Invalid", message=message)
+            sentence = says.NOT_A_DAY_BEFORE(since=str(wanted.since), until=str(until))
+            raise RequestFailedError(422, reason="Invalid", sentence=sentence)
         return since, until
 
 

@@ -11,6 +11,7 @@ from dovetail.api.builtin import Pod
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobSpec, GPUJobStatus, QueuePlace, ResourceRequest, template_of
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.reasons.catalog import rendered
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.growing import Growing
 from dovetail.config.settings import Settings
@@ -28,7 +29,9 @@ SETTINGS = Settings()
 
 
 def explain(subject: Subject, picture: ClusterObjects) -> Explanation:
-    return explanation.explain(subject, objects=picture, now=NOW)
+    found = explanation.explain(subject, objects=picture, now=NOW)
+    assert rendered(found.sentence.clauses) == found.sentence
+    return found
 
 
 def make_picture(*, pods: list[Pod] | None = None, jobs: list[GPUJob] | None = None) -> ClusterObjects:
@@ -110,6 +113,8 @@ def test_a_bound_pod_is_told_with_what_is_around_it() -> None:
     found = explain(subjects.of_pod(raw, settings=SETTINGS), picture)
     row = explanation_row(found)
     assert row.summary == "Pod default/other-0 is on b with GPU 0"
+    assert [each.code for each in row.details] == ["ExplainedPod", "IsOn", "OnWithDevices"]
+    assert row.details[-1].parameters == {"node": "b", "indexes": "0"}
     assert [(each.node, each.index, each.status) for each in row.around] == [
         ("b", 0, "In use by job 18"),
         ("b", 1, "Available"),
@@ -218,7 +223,7 @@ def test_a_pod_of_kai_reads_how_to_ask_dovetail() -> None:
     pod = raw_pod(gpu_milli="", scheduler="kai-scheduler")
     pod["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
     subject = subjects.of_pod(pod, settings=SETTINGS)
-    assert subject.said == "asks Dovetail for no GPU: kai-scheduler alone places it"
+    assert subject.said.message == " asks Dovetail for no GPU: kai-scheduler alone places it"
     (cure,) = subject.notes
     assert cure.startswith("It asks gpu-fraction: 0.5, which only nodes of another system have")
     assert subjects.of_pod(raw_pod(gpu_milli="", scheduler="kai-scheduler"), settings=SETTINGS).notes == ()
