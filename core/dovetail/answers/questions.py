@@ -167,9 +167,10 @@ class Explanation(Row, frozen=True, kw_only=True):
     """Why a job or a pod waits, or where it is, or where a request would go.
 
     `name` of a request is its text. `details` are the clauses of the summary as codes and parameters. `fits` says
-    whether every worker has a place now; null if that is not the question. `asked` is null for a subject without GPUs,
-    and for an unreadable request. `basis` says how nodes and devices are compared, if any fit. `around` are all devices
-    of the subject's nodes, if you may list the GPUJobs of all namespaces. What belongs to tenants that you may not see is called `another tenant`.
+    whether every worker has a place now; null if that is not the question. `asked` is null for a subject without
+    GPUs, and for an unreadable request. `basis` says how nodes and devices are compared, if any fit. `around` are all
+    devices of the subject's nodes, if you may list the GPUJobs of all namespaces. What belongs to tenants that you
+    may not see is called `another tenant`.
     """
 
     kind: Literal["Pod", "GPUJob", "Request"]
