@@ -396,6 +396,7 @@ const CLAUSES: Readonly<Record<string, string>> = {
   IDTokenNoJWT: "无法读取提供方的 ID 令牌：它不是 JWT",
   IDTokenNoBase64: "无法读取提供方的 ID 令牌：它不是 Base64",
   NoSuchGPUJob: "命名空间 {namespace} 中没有你可列出的 GPUJob {job}",
+  NoSuchNode: "没有节点 {node}",
   NoNodeWithGPUs: "没有带 GPU 的节点 {node}",
   NoSuchTask: "没有你可列出的任务 {task}",
   NoSamplesOfNode: "没有节点 {name} 的采样",

@@ -278,7 +278,7 @@ def routes(
         quotas=Quotas(cache, answers=answers, clients=clients, reviews=reviews),
         series=TimeSeries(cache, sampler=sampler, prometheus=prometheus, now=now),
         usage=GPUTime(cache, sampler=sampler, now=now),
-        questions=Questions(answers, jobs=jobs, reviews=reviews),
+        questions=Questions(answers, jobs=jobs, reviews=reviews, clients=clients),
         effects=Effects(answers, jobs=jobs),
         snapshots=Snapshots(feed),
         events=EventStreams(feed, cache=cache, reviews=reviews, streams=streams).serve,

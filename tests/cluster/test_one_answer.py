@@ -29,7 +29,7 @@ SCHEMA: Final = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json")
 # What a clock or a new measurement changes between two looks.
 _MOVING: Final = {
     "usedMiB", "utilization", "temperatureCelsius", "powerWatts", "measuredAt", "observedAt", "estimatedStart",
-    "earliest", "latest", "asOf", "gpuSeconds", "memoryUsedMiB", "seconds", "stale",
+    "earliest", "latest", "asOf", "gpuSeconds", "memoryUsedMiB", "seconds", "stale", "time",
 }  # fmt: skip
 
 
@@ -121,6 +121,13 @@ QUESTIONS: Final = {
         sdk=lambda client, namespace: listed(client.right_sizes(namespace=namespace)),
     ),
     "findings": Question(path="findings", schema="NodeFindings", sdk=lambda client, _: client.findings()),
+    "doctor": Question(
+        path="doctor?namespace={namespace}",
+        schema="Diagnosis",
+        command=("doctor",),
+        sdk=lambda client, _: client.doctor(),
+    ),
+    "overview": Question(path="overview", schema="Overview", command=("top",), sdk=lambda client, _: client.overview()),
     "audit": Question(path="audit", schema="Audit", command=("audit",), sdk=lambda client, _: client.audit()),
     "history": Question(
         path="history?namespace={namespace}",
@@ -215,6 +222,6 @@ async def commanded(question: Question, *, shell: Shell) -> Any:
     assert question.command is not None
     words = [*question.command, "--kubeconfig", str(shell.kubeconfig), "-o", "json"]
     # A question about the whole cluster has no namespace.
-    words += [] if question.command[0] in {"audit", "quota"} else ["--namespace", shell.namespace]
+    words += [] if question.command[0] in {"audit", "doctor", "quota"} else ["--namespace", shell.namespace]
     found = json.loads(await asyncio.to_thread(main_output, *words))
     return found[question.of_command] if question.of_command else found

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,13 +90,16 @@ class GatewayApiServer(ApiServer):
 
     def add_to(self, app: web.Application) -> None:
         app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self._review)
+        app.router.add_post("/apis/authorization.k8s.io/v1/subjectaccessreviews", self._review_of_another)
         app.router.add_post("/apis/authentication.k8s.io/v1/selfsubjectreviews", self._who)
         app.router.add_post("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", self._token)
         app.router.add_get("/api/v1/namespaces/{namespace}/events", self._events)
         app.router.add_get("/api/v1/namespaces/{namespace}/pods/{name}/log", self._log)
+        app.router.add_get(_QUERIES, self._list)
         app.router.add_post(_QUERIES, self._ask)
         app.router.add_get(_QUERIES + "/{name}", self._answer)
         app.router.add_delete(_QUERIES + "/{name}", self._forget)
+        app.router.add_get(_JOBS, self._list)
         app.router.add_post(_JOBS, self._create)
         app.router.add_get(_JOBS + "/{name}", self._get)
         app.router.add_patch(_JOBS + "/{name}", self._patch)
@@ -103,6 +107,7 @@ class GatewayApiServer(ApiServer):
         app.router.add_get(_QUOTAS + "/{name}", self._get_quota)
         app.router.add_patch(_QUOTAS + "/{name}", self._patch_quota)
         app.router.add_delete(_JOBS + "/{name}", self._delete)
+        app.middlewares.append(self._of_the_whole_cluster)
         # Last: of two handlers for one path and method the first answers, and the gateway's asks for rights.
         super().add_to(app)
 
@@ -137,6 +142,34 @@ class GatewayApiServer(ApiServer):
         self.reviews.append((user.name, asked["verb"], asked.get("namespace", "")))
         allowed = user.may(asked["verb"], asked.get("namespace", ""))
         return web.json_response({"status": {"allowed": allowed}}, status=201)
+
+    async def _review_of_another(self, request: web.Request) -> web.Response:
+        refused = self._refused_of_all(request, verb="create")
+        return refused or web.json_response({"status": {"allowed": True}}, status=201)
+
+    @property
+    def _of_the_whole_cluster(self) -> Any:
+        @web.middleware
+        async def check(
+            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+        ) -> web.StreamResponse:
+            reads = request.method == "GET" and "namespace" not in request.match_info
+            refused = self._refused_of_all(request, verb="list") if reads else None
+            return await handler(request) if refused is None else refused
+
+        return check
+
+    def _refused_of_all(self, request: web.Request, *, verb: str) -> web.Response | None:
+        """The refusal of a user who may not read all namespaces; the gateway itself is no user."""
+        user = self._user(request)
+        if user is None or user.may("list", ""):
+            return None
+        what = request.path.rpartition("/")[2]
+        return _status(403, "Forbidden", f'User "{user.name}" cannot {verb} resource "{what}" at the cluster scope')
+
+    async def _list(self, request: web.Request) -> web.Response:
+        refused = self._refused(request, "list", "x")
+        return refused or web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
 
     async def _who(self, request: web.Request) -> web.Response:
         user = self._user(request)

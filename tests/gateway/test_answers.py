@@ -260,10 +260,10 @@ async def test_what_an_answer_is_computed_from_is_taken_before_any_other_event(f
         return objects()
 
     cache.objects = watched  # type: ignore[method-assign]
-    for path in ("jobs/red/train/explain", "audit", "findings"):
+    for path in ("jobs/red/train/explain", "audit", "findings", "overview"):
         assert (await face.get(f"/api/v3/{path}", token="red-token")).status == 200
     assert (await ask(face, "red-token")).status == 200
-    assert taken == [threading.main_thread()] * 4
+    assert taken == [threading.main_thread()] * 5
 
 
 async def test_who_leaves_twice_is_gone_only_once_its_thread_is(face: Face, held: Held) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.query.doctor.findings import Finding
+from dovetail.answers.doctor import CheckResult
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.served import Face
@@ -123,8 +123,8 @@ async def test_who_sees_something_else_gets_findings_of_its_own(
     api.users["both-token"] = User("bea", {"red": EDIT, "canaryns": EDIT})
     numbers = itertools.count()
 
-    def judge(*_: Any, **__: Any) -> list[Finding]:
-        return [Finding(check="nodes", level="warning", message=f"finding {next(numbers)}")]
+    def judge(*_: Any, **__: Any) -> list[CheckResult]:
+        return [CheckResult(check="nodes", level="warning", message=f"finding {next(numbers)}")]
 
     monkeypatch.setattr("dovetail_gateway.cluster.answers.nodes.judge", judge)
     tokens = ("red-token", "reader-token", "both-token", "admin-token", "red-token")

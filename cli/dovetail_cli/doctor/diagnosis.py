@@ -4,35 +4,42 @@ import os
 import shutil
 from pathlib import Path
 
-from dovetail.query.doctor.diagnosis import judge
-from dovetail.query.doctor.findings import Finding, Unseen
-from dovetail_cli.cluster.connection import work
+from dovetail.answers.doctor import Diagnosis
+from dovetail.cluster.picture import Picture
+from dovetail.kube.queries.picture import read_picture
+from dovetail.query.doctor.diagnosis import CRDS, has_node, judge
+from dovetail.query.doctor.findings import diagnosis_of
+from dovetail_cli.cluster.connection import Cluster, work
+from dovetail_cli.cluster.release import release_namespace
 from dovetail_cli.doctor import host
-from dovetail_cli.doctor.reads import read_all
 from dovetail_cli.ui.errors import MissingError, UsageError
+from dovetail_cli.ui.times import utc_now
 
 
-def cluster(*, node: str | None, kubeconfig: str | None, context: str | None) -> list[Finding]:
-    """The findings of the cluster that the options name, or of one of its nodes.
+def cluster(*, node: str | None, kubeconfig: str | None, context: str | None) -> Diagnosis:
+    """What is wrong with the cluster that the options name, or with one of its nodes.
 
     Raises `MissingError` if there is no such node.
     """
-    picture = work(read_all, kubeconfig=kubeconfig, context=context)
-    if node is not None and not isinstance(picture.nodes, Unseen):
-        known = {each.metadata.name for each in picture.nodes}
-        if node not in known:
-            raise MissingError(f'no node "{node}" in this cluster')
-    return judge(picture, node=node)
+    picture = work(_read, kubeconfig=kubeconfig, context=context)
+    if node is not None and not has_node(picture, node=node):
+        raise MissingError(f'no node "{node}" in this cluster')
+    return diagnosis_of(judge(picture, node=node))
 
 
-def machine(root: Path) -> list[Finding]:
-    """The findings of the machine whose files are below `root`.
+async def _read(cluster: Cluster) -> Picture:
+    release = await release_namespace(cluster)
+    return await read_picture(cluster.client, release=release, namespace=cluster.namespace, crds=CRDS, now=utc_now)
+
+
+def machine(root: Path) -> Diagnosis:
+    """What is wrong with the machine whose files are below `root`.
 
     Raises `UsageError` if there is no such folder.
     """
     if not root.is_dir():
         raise UsageError(f'--root "{root}": there is no such folder')
-    return list(host.judge(root, prefixes=_environments() if root == Path("/") else ()))
+    return diagnosis_of(list(host.judge(root, prefixes=_environments() if root == Path("/") else ())))
 
 
 def _environments() -> list[Path]:

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Final
 
-from dovetail.query.doctor.findings import Finding, counts
+import msgspec
+
+from dovetail.answers.doctor import CheckResult, Diagnosis
 from dovetail_cli.ui import output
 
 COLUMNS: Final = ("level", "check", "subject", "message", "fix")
@@ -16,38 +17,43 @@ _SHOWN: Final = {"ok": "OK", "unknown": "?", "warning": "WARN", "error": "ERROR"
 _COLOURS: Final = {"ok": "green", "unknown": "dim", "warning": "yellow", "error": "red"}
 
 
-def exit_code(findings: Sequence[Finding]) -> int:
+def exit_code(found: Diagnosis) -> int:
     """1 where something is wrong."""
-    return int(any(finding.level == "error" for finding in findings))
+    return int(found.errors > 0)
 
 
-def render(findings: Sequence[Finding], *, form: str) -> str:
-    """All findings to print."""
-    if form != "table":
-        return output.render([asdict(finding) for finding in findings], columns=COLUMNS, form=form)
-    shown = _shortened(findings)
-    hang = _title_width(shown) + _BEFORE_MESSAGE
-    return "\n".join([output.wrapped("\n".join(_lines(shown)), hang=hang), "", summary(findings)])
+def render(found: Diagnosis, *, form: str) -> str:
+    """The whole answer to print."""
+    match form:
+        case "json":
+            return output.as_json(msgspec.to_builtins(found))
+        case "yaml":
+            return output.as_yaml(msgspec.to_builtins(found))
+        case "csv":
+            return output.as_csv([msgspec.structs.asdict(each) for each in found.items], columns=COLUMNS)
+        case _:
+            shown = _shortened(found.items)
+            hang = _title_width(shown) + _BEFORE_MESSAGE
+            return "\n".join([output.wrapped("\n".join(_lines(shown)), hang=hang), "", summary(found)])
 
 
-def summary(findings: Sequence[Finding]) -> str:
+def summary(found: Diagnosis) -> str:
     """The numbers, in one line."""
-    found = counts(findings)
     return (
-        f"{found['ok']} in order, {_many(found['warning'], noun='warning')}, {_many(found['error'], noun='error')}, "
-        f"{found['unknown']} not looked at"
+        f"{found.ok} in order, {_many(found.warnings, noun='warning')}, {_many(found.errors, noun='error')}, "
+        f"{found.unknown} not looked at"
     )
 
 
-def _shortened(findings: Sequence[Finding]) -> list[Finding]:
+def _shortened(findings: Sequence[CheckResult]) -> list[CheckResult]:
     """Replace many findings without a problem by their number, so that problems stay visible."""
     fine = Counter(finding.check for finding in findings if finding.level == "ok")
     many = {check: number for check, number in fine.items() if number > _MANY}
     kept = [finding for finding in findings if finding.level != "ok" or finding.check not in many]
-    return [*kept, *(Finding(level="ok", check=check, message=f"{many[check]} in order") for check in many)]
+    return [*kept, *(CheckResult(level="ok", check=check, message=f"{many[check]} in order") for check in many)]
 
 
-def _lines(findings: Sequence[Finding]) -> list[str]:
+def _lines(findings: Sequence[CheckResult]) -> list[str]:
     width = _title_width(findings)
     lines = []
     for finding in findings:
@@ -58,11 +64,11 @@ def _lines(findings: Sequence[Finding]) -> list[str]:
     return lines
 
 
-def _title_width(findings: Sequence[Finding]) -> int:
+def _title_width(findings: Sequence[CheckResult]) -> int:
     return max((len(_title(finding)) for finding in findings), default=0)
 
 
-def _title(finding: Finding) -> str:
+def _title(finding: CheckResult) -> str:
     return f"{finding.check} {finding.subject}" if finding.subject else finding.check
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from dovetail.answers.doctor import CheckResult, Level
 from dovetail.gpu import cuda
-from dovetail.query.doctor.findings import Finding, Level
 
 _CHECK: Final = "framework"
 # Below a prefix, such as that of a virtual environment.
@@ -24,7 +24,7 @@ _FILES: Final = (
 _ROCM: Final = re.compile(r"^hip\b.*=\s*['\"]\d|['\"]is_rocm_build['\"]\s*[,:]\s*True", re.MULTILINE)
 
 
-def judge(root: Path, *, driver_version: str, prefixes: Sequence[Path] = ()) -> Iterator[Finding]:
+def judge(root: Path, *, driver_version: str, prefixes: Sequence[Path] = ()) -> Iterator[CheckResult]:
     """Check the frameworks of the system below `root`, and those below these prefixes."""
     driver = cuda.of_driver(driver_version)
     for folder in _folders([*(root / each for each in _SYSTEM), *prefixes]):
@@ -40,19 +40,19 @@ def _folders(prefixes: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(path for path in found if path.is_dir()))
 
 
-def _judged(called: str, *, found: re.Match[str] | None, driver: cuda.CudaVersion | None) -> Finding:
+def _judged(called: str, *, found: re.Match[str] | None, driver: cuda.CudaVersion | None) -> CheckResult:
     built = cuda.parse(found[1]) if found else None
     if built is None:
         message = f"{called} is built without CUDA: it uses no GPU"
-        return Finding(
+        return CheckResult(
             level="warning", check=_CHECK, message=message, fix="install its build for CUDA in that environment"
         )
     if driver is None:
-        return Finding(level="ok", check=_CHECK, message=f"{called} is built for CUDA {built}")
+        return CheckResult(level="ok", check=_CHECK, message=f"{called} is built for CUDA {built}")
     if why := cuda.problem(built, driver=driver):
         level: Level = "error" if built.major > driver.major else "warning"
         fix = cuda.remedy(built, driver=driver, instead="a build")
-        return Finding(level=level, check=_CHECK, message=f"{called}: {why}", fix=fix)
-    return Finding(
+        return CheckResult(level=level, check=_CHECK, message=f"{called}: {why}", fix=fix)
+    return CheckResult(
         level="ok", check=_CHECK, message=f"{called} is built for CUDA {built}; the driver supports {driver}"
     )

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from dovetail import names
+from dovetail.answers.doctor import CheckResult
+from dovetail.cluster.picture import Unseen
 from dovetail.decoding import UnreadableError, decode
-from dovetail.query.doctor.findings import Finding, Unseen, unknown
+from dovetail.query.doctor.findings import unknown
 from dovetail_cli.doctor import frameworks
 
 _CONTAINERD: Final = (
@@ -39,7 +41,7 @@ _VERSION: Final = re.compile(r"Kernel Module[^\d]*(\d+\.\d+(?:\.\d+)?)")
 _NVIDIA: Final = re.compile(r"nvidia")
 
 
-def judge(root: Path = Path("/"), *, prefixes: Sequence[Path] = ()) -> Iterator[Finding]:
+def judge(root: Path = Path("/"), *, prefixes: Sequence[Path] = ()) -> Iterator[CheckResult]:
     """Check everything that the node's files show.
 
     `prefixes` are those of the Python environments to look into, in addition to the system's.
@@ -47,7 +49,7 @@ def judge(root: Path = Path("/"), *, prefixes: Sequence[Path] = ()) -> Iterator[
     other = _other_vendor(root)
     if other:
         message = f"no driver of NVIDIA's; {other} is there: a vendor's plugin serves such a node"
-        yield Finding(level="ok", check="driver", message=message)
+        yield CheckResult(level="ok", check="driver", message=message)
     for name, check in (*_CHECKS, ("framework", partial(_frameworks, prefixes=prefixes))):
         if other and name in _NVIDIAS:
             continue
@@ -57,13 +59,13 @@ def judge(root: Path = Path("/"), *, prefixes: Sequence[Path] = ()) -> Iterator[
             unseen = Unseen(why=f"{error.filename} may not be read", missing=False)
             yield unknown(name, unseen=unseen)
         except (tomllib.TOMLDecodeError, UnreadableError, UnicodeDecodeError) as error:
-            yield Finding(
+            yield CheckResult(
                 level="warning", check=name, message=f"a file of it cannot be understood: {error}",
                 fix="look at it: the runtime may not understand it either",
             )  # fmt: skip
 
 
-def _frameworks(root: Path, *, prefixes: Sequence[Path]) -> Iterator[Finding]:
+def _frameworks(root: Path, *, prefixes: Sequence[Path]) -> Iterator[CheckResult]:
     if driver := _driver_version(root):
         yield from frameworks.judge(root, driver_version=driver, prefixes=prefixes)
 
@@ -82,22 +84,22 @@ def _other_vendor(root: Path) -> str:
     return next((f"/{name}" for name in _OTHERS if (root / name).exists()), "")
 
 
-def _driver(root: Path) -> Iterator[Finding]:
+def _driver(root: Path) -> Iterator[CheckResult]:
     path = root / _DRIVER
     cards = sorted(path.name for path in (root / "dev").glob("nvidia[0-9]*"))
     if not path.exists():
         fix = "install NVIDIA's driver and load it (modprobe nvidia), or leave the node to another vendor's plugin"
-        yield Finding(level="error", check="driver", message="NVIDIA's driver is not loaded", fix=fix)
+        yield CheckResult(level="error", check="driver", message="NVIDIA's driver is not loaded", fix=fix)
         return
     if not cards:
         fix = "nvidia-modprobe -u -c=0, or look into dmesg for NVRM"
-        yield Finding(level="error", check="driver", message="it is loaded, but /dev has no nvidia0", fix=fix)
+        yield CheckResult(level="error", check="driver", message="it is loaded, but /dev has no nvidia0", fix=fix)
         return
     message = f"NVIDIA {_driver_version(root) or 'of an unknown version'}, {', '.join(cards)}"
-    yield Finding(level="ok", check="driver", message=message)
+    yield CheckResult(level="ok", check="driver", message=message)
 
 
-def _runtime(root: Path) -> Iterator[Finding]:
+def _runtime(root: Path) -> Iterator[CheckResult]:
     """Check the default runtime: NVIDIA's gives devices to any container that sets a variable."""
     configs = [
         *_read(root, patterns=_CONTAINERD, parse=tomllib.loads),
@@ -113,16 +115,16 @@ def _runtime(root: Path) -> Iterator[Finding]:
     if wrong:
         message = f"NVIDIA's runtime is the default ({wrong[0]}): a container without an allocated GPU may see all GPUs"
         fix = "make runc the default there, restart it, and set agent.runtimeClassName=nvidia in the chart"
-        yield Finding(level="error", check="container-runtime", message=message, fix=fix)
+        yield CheckResult(level="error", check="container-runtime", message=message, fix=fix)
     handlers = {name for _, config in configs for name in _handlers(config)}
     if any(_NVIDIA.search(name) for name in handlers):
         if not wrong:
-            yield Finding(level="ok", check="container-runtime", message="nvidia is there, and is not the default")
+            yield CheckResult(level="ok", check="container-runtime", message="nvidia is there, and is not the default")
     else:
         message = "no runtime named nvidia is configured: pods of the RuntimeClass nvidia do not start"
         fix = "nvidia-ctk runtime configure --runtime=containerd, and restart it; where NVIDIA's GPU operator looks "
         fix += "after the node, cdi.nriPluginEnabled=false in its ClusterPolicy"
-        yield Finding(level="error", check="container-runtime", message=message, fix=fix)
+        yield CheckResult(level="error", check="container-runtime", message=message, fix=fix)
 
 
 _DEFAULTS: Final = frozenset({"default_runtime_name", "default_runtime", "default-runtime"})
@@ -133,18 +135,18 @@ def _handlers(config: Any) -> Iterator[str]:
         yield from runtimes if isinstance(runtimes, dict) else ()
 
 
-def _toolkit(root: Path) -> Iterator[Finding]:
+def _toolkit(root: Path) -> Iterator[CheckResult]:
     configs = _read(root, patterns=_TOOLKIT, parse=tomllib.loads)
     if not configs:
         fix = "install nvidia-container-toolkit, or let NVIDIA's GPU operator bring it"
-        yield Finding(level="warning", check="toolkit", message="NVIDIA's container toolkit is not there", fix=fix)
+        yield CheckResult(level="warning", check="toolkit", message="NVIDIA's container toolkit is not there", fix=fix)
         return
     path, config = configs[0]
     if config.get("accept-nvidia-visible-devices-envvar-when-unprivileged", True) is False:
         message = f"{path}: unprivileged containers may not ask by NVIDIA_VISIBLE_DEVICES, so managed pods see no GPU"
         fix = "set accept-nvidia-visible-devices-envvar-when-unprivileged = true, or do not manage this node "
         fix += "(docs/vendor.md)"
-        yield Finding(level="error", check="toolkit", message=message, fix=fix)
+        yield CheckResult(level="error", check="toolkit", message=message, fix=fix)
         return
     yield from _other_ways(path, config=config)
     mode = config.get("nvidia-container-runtime", {}).get("mode", "auto")
@@ -154,9 +156,9 @@ def _toolkit(root: Path) -> Iterator[Finding]:
         message = f"{path}: mode cdi finds devices in CDI specifications alone, and there is none of NVIDIA's"
         fix = "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml, or set "
         fix += 'mode = "auto" in [nvidia-container-runtime]'
-        yield Finding(level="error", check="toolkit", message=message, fix=fix)
+        yield CheckResult(level="error", check="toolkit", message=message, fix=fix)
     else:
-        yield Finding(level="ok", check="toolkit", message=f"mode {mode}, and NVIDIA_VISIBLE_DEVICES is heard")
+        yield CheckResult(level="ok", check="toolkit", message=f"mode {mode}, and NVIDIA_VISIBLE_DEVICES is heard")
 
 
 def _specifications(root: Path) -> list[str]:
@@ -164,28 +166,28 @@ def _specifications(root: Path) -> list[str]:
     return sorted({path.name for folder in _CDI for path in (root / folder).glob("*nvidia*") if path.is_file()})
 
 
-def _other_ways(path: str, *, config: dict[str, Any]) -> Iterator[Finding]:
+def _other_ways(path: str, *, config: dict[str, Any]) -> Iterator[CheckResult]:
     """Check for ways in which the toolkit gives out devices besides the variable that we set."""
     if config.get("accept-nvidia-visible-devices-as-volume-mounts", False) is True:
         message = f"{path}: a pod may name devices by mounts too, which policy dovetail-pods alone refuses"
         fix = "set accept-nvidia-visible-devices-as-volume-mounts = false, unless a device plugin lists devices so"
-        yield Finding(level="warning", check="toolkit", message=message, fix=fix)
+        yield CheckResult(level="warning", check="toolkit", message=message, fix=fix)
     if variable := config.get("swarm-resource"):
         message = f"{path}: a pod may name devices by the variable {variable} too, which nothing refuses"
         fix = "remove swarm-resource, which is for Docker Swarm"
-        yield Finding(level="error", check="toolkit", message=message, fix=fix)
+        yield CheckResult(level="error", check="toolkit", message=message, fix=fix)
 
 
-def _cdi(root: Path) -> Iterator[Finding]:
+def _cdi(root: Path) -> Iterator[CheckResult]:
     if specs := _specifications(root):
         message = f"{', '.join(specs)}: what a device plugin injects by these, no variable takes back"
         fix = "nothing, as long as no device plugin serves this node; keep it off managed nodes"
-        yield Finding(level="warning", check="cdi", message=message, fix=fix)
+        yield CheckResult(level="warning", check="cdi", message=message, fix=fix)
     else:
-        yield Finding(level="ok", check="cdi", message="no specification of NVIDIA's devices is in the way")
+        yield CheckResult(level="ok", check="cdi", message="no specification of NVIDIA's devices is in the way")
 
 
-def _kubelet(root: Path) -> Iterator[Finding]:
+def _kubelet(root: Path) -> Iterator[CheckResult]:
     path = root / _SOCKET
     try:
         there = stat.S_ISSOCK(path.stat().st_mode)
@@ -194,37 +196,39 @@ def _kubelet(root: Path) -> Iterator[Finding]:
     if not there:
         message = f"/{_SOCKET} is not there: on nodes of a vendor's plugin it is unknown which pod has which GPU"
         fix = "look whether kubelet runs, and where its --root-dir is (agent.podResources.path in the chart)"
-        yield Finding(level="warning", check="pod-resources", message=message, fix=fix)
+        yield CheckResult(level="warning", check="pod-resources", message=message, fix=fix)
         return
     may = "and may be asked from here" if os.access(path, os.W_OK) else "for root alone, as which the agent asks it"
-    yield Finding(level="ok", check="pod-resources", message=f"kubelet's socket is there, {may}")
+    yield CheckResult(level="ok", check="pod-resources", message=f"kubelet's socket is there, {may}")
 
 
-def _mps(root: Path) -> Iterator[Finding]:
+def _mps(root: Path) -> Iterator[CheckResult]:
     if (root / _MPS).exists() and (root / _MPS_DRIVER).exists():
-        yield Finding(
+        yield CheckResult(
             level="ok", check="mps", message="its control daemon's pipe and the volume driver's socket are there"
         )
     elif (root / _MPS).exists():
         message = f"no volume driver of MPS (/{_MPS_DRIVER}): pods with a share of a device do not start"
         fix = "look at the node's pod of dovetail-mps-csi (docs/mps.md); where kubelet's --root-dir is another, set "
-        yield Finding(level="error", check="mps", message=message, fix=f"{fix}mps.kubelet in the chart")
+        yield CheckResult(level="error", check="mps", message=message, fix=f"{fix}mps.kubelet in the chart")
     else:
         message = f"no MPS daemon of Dovetail's (/{_MPS}): shares of memory and compute are advisory"
         fix = "set mps.enabled=true in the chart (docs/enforcement.md)"
-        yield Finding(level="warning", check="mps", message=message, fix=fix)
+        yield CheckResult(level="warning", check="mps", message=message, fix=fix)
 
 
-def _cgroups(root: Path) -> Iterator[Finding]:
+def _cgroups(root: Path) -> Iterator[CheckResult]:
     folder = root / "sys/fs/cgroup"
     if (folder / "cgroup.controllers").exists():
-        yield Finding(level="ok", check="cgroups", message="version 2: tenants can be frozen in turns")
+        yield CheckResult(level="ok", check="cgroups", message="version 2: tenants can be frozen in turns")
     elif (folder / "freezer").is_dir():
-        yield Finding(level="ok", check="cgroups", message="version 1 with the freezer: tenants can be frozen in turns")
+        yield CheckResult(
+            level="ok", check="cgroups", message="version 1 with the freezer: tenants can be frozen in turns"
+        )
     else:
         message = "no freezer under /sys/fs/cgroup: tenants cannot take turns"
         fix = "mount cgroup v2 (systemd.unified_cgroup_hierarchy=1 on the kernel's command line)"
-        yield Finding(level="warning", check="cgroups", message=message, fix=fix)
+        yield CheckResult(level="warning", check="cgroups", message=message, fix=fix)
 
 
 def _read(root: Path, *, patterns: Iterable[str], parse: Callable[[str], Any]) -> list[tuple[str, Any]]:

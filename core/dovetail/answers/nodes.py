@@ -161,6 +161,20 @@ class InventoryRow(Totals, frozen=True, kw_only=True):
     nodes: list[NodeRow]
 
 
+class Overview(Totals, frozen=True, kw_only=True):
+    """The cluster at one time: sums over its devices, the jobs that you may list, and the nodes by name.
+
+    time          when it was read (RFC 3339)
+    jobs_running  the number of jobs that run
+    jobs_waiting  the number of jobs that wait in the queue, or start
+    """
+
+    time: str
+    jobs_running: int
+    jobs_waiting: int
+    nodes: list[NodeRow]
+
+
 class NodeList(Page[NodeRow], frozen=True, kw_only=True):
     """A page of nodes."""
 

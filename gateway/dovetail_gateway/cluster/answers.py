@@ -11,7 +11,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
+import msgspec
+
+from dovetail.answers.doctor import Diagnosis
 from dovetail.answers.effects import Effects
+from dovetail.answers.inventory import take
 from dovetail.answers.owners import user_of
 from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail.answers.quotas import QuotaPlan
@@ -20,16 +24,20 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
+from dovetail.cluster.picture import Picture
 from dovetail.formats.timestamps import moment
+from dovetail.kube.client import Client
+from dovetail.kube.queries.picture import read_picture
 from dovetail.query.action_effects import effects_of
 from dovetail.query.audit import audit_for, audit_of, proven_by
 from dovetail.query.doctor import nodes
-from dovetail.query.doctor.findings import node_findings
-from dovetail.query.doctor.picture import Picture
+from dovetail.query.doctor.diagnosis import CRDS, has_node, judge
+from dovetail.query.doctor.findings import diagnosis_of, node_findings
 from dovetail.query.dry_run import PreparedQueue, dry_run_on, prepare
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import explain
 from dovetail.query.explain.rows import explanation_row
+from dovetail.query.nodes.overview import overview
 from dovetail.query.quotas.plan import plan_quotas
 from dovetail_gateway.access.fair_queue import FairQueue
 from dovetail_gateway.access.identities import Identity
@@ -44,6 +52,8 @@ T = TypeVar("T")
 _AT_ONCE: Final = 2
 # Of one user; a page of the console asks for three at a time.
 _MOST_WAITING: Final = 16
+# A diagnosis has the nodes of the whole cluster in memory, so that few of one user may wait.
+_MOST_DIAGNOSES: Final = 2
 # The estimate of a start simulates this many scheduling cycles times nodes. A cycle of 1,000 nodes takes up to 0.1 s,
 # and a full estimate takes hundreds of them.
 _NODE_CYCLES: Final = 2_000
@@ -72,6 +82,7 @@ class Answers:
         # for queues that are prepared while no one waits.
         self._threads = ThreadPoolExecutor(_AT_ONCE + 1, thread_name_prefix="answers")
         self._queue = FairQueue(at_once=_AT_ONCE, most_of_one=1, most_waiting=_MOST_WAITING)
+        self._doctor = FairQueue(at_once=1, most_of_one=1, most_waiting=_MOST_DIAGNOSES)
         self._pacing = Pacing()
         self._prepared = PreparedQueues(self._prepare, version=lambda: cache.version)
 
@@ -185,6 +196,31 @@ class Answers:
         if len(self._findings) > _MOST_FINDINGS:
             self._findings.popitem(last=False)
         return found
+
+    async def diagnosis(self, client: Client, *, namespace: str, node: str | None, who: Identity) -> Diagnosis | None:
+        """What `dovetail doctor` finds, read with the rights of `client`; None if there is no such node.
+
+        One at a time, since each reads all nodes and pods. Raises `CrowdedError` and `KubeError`.
+        """
+        async with self._doctor.slot(who.username):
+            picture = await read_picture(client, release=self._release, namespace=namespace, crds=CRDS, now=self._now)
+            if node is not None and not has_node(picture, node=node):
+                return None
+            return await self._in_thread(lambda: diagnosis_of(judge(picture, node=node)), user=who.username)
+
+    async def overview(self, *, who: Identity, sees: Visibility) -> bytes:
+        """All devices and how many jobs run and wait, as JSON of an `Overview`. Raises `CrowdedError`."""
+        reader, jobs = self._cache.node_reader(), self._cache.jobs.values()
+        seen = [job for job in jobs if sees.sees(job.metadata.namespace)]
+
+        def compute(objects: ClusterObjects, now: datetime) -> bytes:
+            found = take(
+                objects.gpunodes, pods=objects.pods, scheduler="", namespace="", nodes=objects.nodes, reader=reader
+            )
+            return msgspec.json.encode(overview(found, jobs=seen, now=now, reader=reader_of(sees)))
+
+        async with self._queue.slot(who.username):
+            return await self._computed(compute, sees=EVERYTHING, user=who.username)
 
     async def _computed(
         self,

@@ -74,7 +74,7 @@ class ClusterCache:
         self._shown: dict[tuple[str, str], frozenset[str]] = {}
         self._slices: dict[str, ResourceSlice] = {}
         self._freshness = Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic)
-        self._reader = self._new_reader()
+        self._reader = self.node_reader()
         self._device_indexes: Mapping[int, NodeDevice] = {}
         # What prices have learned, by the name of the ConfigMap.
         self._mixes: dict[str, MixRecord] = {}
@@ -114,7 +114,7 @@ class ClusterCache:
         self._version += 1
         # Their racks, and when a report is too old, follow from the settings.
         self._freshness = Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic)
-        self._reader = self._new_reader()
+        self._reader = self.node_reader()
         self._touch(list(self._gpunodes.store))
 
     async def run(self) -> None:
@@ -313,7 +313,8 @@ class ClusterCache:
     def _on_node(self, _event: EventType, node: Node) -> None:
         self._touch([node.metadata.name])
 
-    def _new_reader(self) -> NodeReader:
+    def node_reader(self) -> NodeReader:
+        """How nodes are read as of now: the freshness of their reports, and who else hands out their devices."""
         return NodeReader(
             freshness=self._freshness, drivers=drivers_now(self._slices.values()), vendors=self.settings.vendors
         )
@@ -381,7 +382,7 @@ class ClusterCache:
             self._slices.pop(found.metadata.name, None)
         else:
             self._slices[found.metadata.name] = found
-        self._reader = self._new_reader()
+        self._reader = self.node_reader()
         self._touch(list(self._gpunodes.store))
 
     def _on_node_pool(self, event: EventType, pool: NodePool) -> None:

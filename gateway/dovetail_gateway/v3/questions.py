@@ -1,10 +1,10 @@
-"""v3: questions about the queue: dry run, explain, audit. True for every caller, without the names of other tenants."""
+"""v3: dry run, explain, audit, doctor and overview: true for every caller, without the names of other tenants."""
 
 from typing import Any
 
 from dovetail.api.access_reviews import Act
 from dovetail.api.reasons import problems as says
-from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.answers import Answers
@@ -13,14 +13,15 @@ from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.asked_job import asked_job
 from dovetail_gateway.v3.jobs import Jobs
 from dovetail_gateway.v3.types.jobs import JobPath
-from dovetail_gateway.v3.types.questions import NewRequest
+from dovetail_gateway.v3.types.questions import DoctorQuery, NewRequest
 
 
 class Questions:
-    """The handlers of dry run, explain and audit."""
+    """The handlers of dry run, explain, audit, doctor and overview."""
 
-    def __init__(self, answers: Answers, *, jobs: Jobs, reviews: Reviews) -> None:
+    def __init__(self, answers: Answers, *, jobs: Jobs, reviews: Reviews, clients: Clients) -> None:
         self._answers = answers
+        self._clients = clients
         self._reviews = reviews
         self._jobs = jobs
 
@@ -57,6 +58,19 @@ class Questions:
         job = self._jobs.find(call.path, sees=call.sees)
         found = await self._answers.explain(job, who=call.who, sees=call.sees)
         return Answer(value=found)
+
+    async def diagnose(self, call: Call[Nothing, DoctorQuery, Any]) -> Answer:
+        """What is wrong with the installation or a node, as far as the caller may look."""
+        wanted = call.query
+        async with self._clients.client_for(call.caller) as client:
+            found = await self._answers.diagnosis(client, namespace=wanted.namespace, node=wanted.node, who=call.who)
+        if found is None:
+            raise RequestFailedError(404, reason="NotFound", sentence=says.NO_SUCH_NODE(node=str(wanted.node)))
+        return Answer(value=found)
+
+    async def get_overview(self, call: Call[Nothing, Strictly, Any]) -> Answer:
+        """All devices with their sums, and how many jobs run and wait."""
+        return Answer(encoded=await self._answers.overview(who=call.who, sees=call.sees))
 
     async def get_audit(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """Whether any device is promised beyond its capacity."""

@@ -1,9 +1,10 @@
 """The routes of v3."""
 
 from dovetail.answers.callers import Me
+from dovetail.answers.doctor import Diagnosis
 from dovetail.answers.effects import Effects as EffectsAnswer
 from dovetail.answers.jobs import EventList, HistoryPage, JobDetails, JobList, JobRow, Position, Removed
-from dovetail.answers.nodes import DeviceList, NodeList, NodeRow
+from dovetail.answers.nodes import DeviceList, NodeList, NodeRow, Overview
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail.answers.quotas import QuotaList, QuotaPlan, QuotaRow
@@ -42,7 +43,7 @@ from dovetail_gateway.v3.types.history import HistoryFilter
 from dovetail_gateway.v3.types.jobs import Creation, JobChange, JobFilter, JobPath, LogQuery, NewJob
 from dovetail_gateway.v3.types.nodes import NodeFilter, NodePath
 from dovetail_gateway.v3.types.plan import PlanFilter
-from dovetail_gateway.v3.types.questions import NewRequest
+from dovetail_gateway.v3.types.questions import DoctorQuery, NewRequest
 from dovetail_gateway.v3.types.quotas import PlannedQuotaPatch, QuotaPatch, QuotaPath
 from dovetail_gateway.v3.types.series import MomentQuery, SeriesQuery, UsageQuery
 from dovetail_gateway.v3.types.stream import Delta, Snapshot, StreamQuery
@@ -190,6 +191,14 @@ def _questions(questions: Questions) -> list[Route]:
         route(
             "GET", "/api/v3/audit", questions.get_audit, summary="Prove that no device is promised twice", tag="v3",
             right=READ, answers={200: Audit}, path_type=Nothing, query_type=Strictly,
+        ),
+        route(
+            "GET", "/api/v3/doctor", questions.diagnose, summary="Find what is wrong with the installation", tag="v3",
+            right=TOKEN, answers={200: Diagnosis, 404: Problem}, path_type=Nothing, query_type=DoctorQuery,
+        ),
+        route(
+            "GET", "/api/v3/overview", questions.get_overview, summary="Get all devices and their sums", tag="v3",
+            right=READ, answers={200: Overview}, path_type=Nothing, query_type=Strictly,
         ),
     ]  # fmt: skip
 

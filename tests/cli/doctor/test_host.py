@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_cli.doctor.findings import Finding
+from dovetail_cli.doctor.findings import CheckResult
 from dovetail_cli.doctor.host import judge
 
 DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan 23 06:23:12 UTC 2026\n"
@@ -47,7 +47,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield tmp_path
 
 
-def found(machine: Path, check: str) -> Finding:
+def found(machine: Path, check: str) -> CheckResult:
     (finding,) = [finding for finding in judge(machine) if finding.check == check]
     return finding
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from dovetail.query.doctor.findings import Finding
+from dovetail.answers.doctor import CheckResult
+from dovetail.query.doctor.findings import diagnosis_of
 from dovetail.query.explain import subjects
 from dovetail.query.explain.rows import explanation_row
 from dovetail.query.jobs.columns import View
@@ -36,8 +37,8 @@ _JOBS: Final = [
              message="waits for job 1234 to succeed"),
 ]  # fmt: skip
 _FINDINGS: Final = [
-    Finding(level="ok", check="kinds", subject="gpujobs", message="installed"),
-    Finding(
+    CheckResult(level="ok", check="kinds", subject="gpujobs", message="installed"),
+    CheckResult(
         level="warning",
         check="pod-security",
         message="default: a privileged pod or a host path there sees every card, since nothing enforces baseline",
@@ -72,7 +73,7 @@ def _explain() -> str:
 
 
 def _doctor() -> str:
-    return findings.render(_FINDINGS, form="table")
+    return findings.render(diagnosis_of(_FINDINGS), form="table")
 
 
 VIEWS: Final[Mapping[str, Callable[[], str]]] = {

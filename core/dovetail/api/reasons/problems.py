@@ -127,6 +127,7 @@ ID_TOKEN_NO_BASE64: Final = clause("IDTokenNoBase64", "the provider's ID token c
 
 # Objects
 NO_JOB: Final = clause("NoSuchGPUJob", "there is no GPUJob {job} in namespace {namespace} that you may list")
+NO_SUCH_NODE: Final = clause("NoSuchNode", "there is no node {node}")
 NO_NODE_WITH_GPUS: Final = clause("NoNodeWithGPUs", "there is no node {node} with GPUs")
 NO_TASK: Final = clause("NoSuchTask", "there is no task {task} that you may list")
 NO_SAMPLES_OF_NODE: Final = clause("NoSamplesOfNode", "there are no samples of the node {name}")

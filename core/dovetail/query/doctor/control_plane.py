@@ -7,12 +7,13 @@ from typing import Final
 from pydantic import ValidationError
 
 from dovetail import names
+from dovetail.answers.doctor import CheckResult
+from dovetail.cluster.picture import LEASED, Picture, Right, Unseen
 from dovetail.config.credentials import exposed
 from dovetail.config.settings import Settings
 from dovetail.formats.yaml_text import YAMLTextError, load_yaml
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
-from dovetail.query.doctor.findings import Finding, Unseen, unknown
-from dovetail.query.doctor.picture import LEASED, Picture, Right
+from dovetail.query.doctor.findings import unknown
 from dovetail.query.scheduler import judge_lease
 
 POLICIES: Final = (
@@ -28,31 +29,33 @@ _DOES: Final = {
 }
 
 
-def judge(picture: Picture) -> Iterator[Finding]:
+def judge(picture: Picture) -> Iterator[CheckResult]:
     """Run all checks except those of nodes."""
     for check in _CHECKS:
         yield from check(picture)
 
 
-def _kinds(picture: Picture) -> Iterator[Finding]:
+def _kinds(picture: Picture) -> Iterator[CheckResult]:
     for name, unseen in picture.kinds.items():
         if unseen is None:
-            yield Finding(level="ok", check="kinds", subject=name, message="installed")
+            yield CheckResult(level="ok", check="kinds", subject=name, message="installed")
         elif unseen.missing:
             fix = f"{picture.install} (with crds.install=true, the default)"
-            yield Finding(level="error", check="kinds", subject=name, message="the cluster does not know it", fix=fix)
+            yield CheckResult(
+                level="error", check="kinds", subject=name, message="the cluster does not know it", fix=fix
+            )
         else:
             yield unknown("kinds", unseen=unseen, subject=name)
 
 
-def _components(picture: Picture) -> Iterator[Finding]:
+def _components(picture: Picture) -> Iterator[CheckResult]:
     for name in LEASED:
         lease = picture.leases[name]
         if name == "scheduler" and picture.is_attached:
             message = (
                 "the chart runs none: a kube-scheduler outside the release calls the extender (docs/presets/attach.md)"
             )
-            yield Finding(level="ok", check="components", subject=name, message=message)
+            yield CheckResult(level="ok", check="components", subject=name, message=message)
             continue
         if isinstance(lease, Unseen) and not lease.missing:
             yield unknown("components", unseen=lease, subject=name)
@@ -61,34 +64,34 @@ def _components(picture: Picture) -> Iterator[Finding]:
         if text == "Running":
             assert not isinstance(lease, Unseen), "judged above"
             message = f"running: {lease.spec.holder_identity} holds its Lease"
-            yield Finding(level="ok", check="components", subject=name, message=message)
+            yield CheckResult(level="ok", check="components", subject=name, message=message)
         else:
             message = f"{text[:1].lower()}{text[1:]}: {_DOES[name]}"
             pods = f"kubectl --namespace {picture.release} get pods,events, and the log of dovetail-{name}"
-            yield Finding(level="error", check="components", subject=name, message=message, fix=f"look at {pods}")
+            yield CheckResult(level="error", check="components", subject=name, message=message, fix=f"look at {pods}")
 
 
-def _webhook(picture: Picture) -> Iterator[Finding]:
+def _webhook(picture: Picture) -> Iterator[CheckResult]:
     if isinstance(picture.webhook, Unseen):
         if not picture.webhook.missing:
             yield unknown("webhook", unseen=picture.webhook)
             return
         message = "there is none: pods with the annotation dovetail.dev/gpu are not completed"
-        yield Finding(
+        yield CheckResult(
             level="warning", check="webhook", message=message, fix=f"{picture.reuse} --set webhook.enabled=true"
         )
         return
     pods = picture.webhook_pods
     ready = 1 if isinstance(pods, Unseen) else pods.get("status", {}).get("availableReplicas", 0)
     if ready:
-        yield Finding(level="ok", check="webhook", message="the API server asks it")
+        yield CheckResult(level="ok", check="webhook", message="the API server asks it")
     else:
         message = "none answers: every pod that asks for GPUs by annotation is refused"
         fix = f"look at kubectl --namespace {picture.release} describe deployment dovetail-webhook"
-        yield Finding(level="error", check="webhook", message=message, fix=fix)
+        yield CheckResult(level="error", check="webhook", message=message, fix=fix)
 
 
-def _policies(picture: Picture) -> Iterator[Finding]:
+def _policies(picture: Picture) -> Iterator[CheckResult]:
     per_node = not isinstance(picture.agents, Unseen)
     wanted = {f"dovetail-{name}" for name in (*POLICIES, *(["agents"] if per_node else []))}
     for what, found in (("policies", picture.policies), ("bindings of policies", picture.bound_policies)):
@@ -99,16 +102,16 @@ def _policies(picture: Picture) -> Iterator[Finding]:
         if missing == [_OPTIONAL]:
             message = f"without {_OPTIONAL}, who may create GPUJobs in a namespace may act as any account there"
             fix = f"{picture.reuse} --set policies.gpujobsNeedPods=true"
-            yield Finding(level="warning", check="policies", subject=what, message=message, fix=fix)
+            yield CheckResult(level="warning", check="policies", subject=what, message=message, fix=fix)
         elif missing:
             message = f"missing: {', '.join(missing)}; what they refuse goes through, such as forged allocations"
             fix = f"{picture.reuse} --set policies.enabled=true"
-            yield Finding(level="error", check="policies", subject=what, message=message, fix=fix)
+            yield CheckResult(level="error", check="policies", subject=what, message=message, fix=fix)
         else:
-            yield Finding(level="ok", check="policies", subject=what, message=f"all {len(wanted)} are there")
+            yield CheckResult(level="ok", check="policies", subject=what, message=f"all {len(wanted)} are there")
 
 
-def _rights(picture: Picture) -> Iterator[Finding]:
+def _rights(picture: Picture) -> Iterator[CheckResult]:
     by_account: dict[str, list[tuple[Right, bool | Unseen]]] = defaultdict(list)
     for right, allowed in picture.rights.items():
         by_account[right.account].append((right, allowed))
@@ -120,13 +123,13 @@ def _rights(picture: Picture) -> Iterator[Finding]:
         elif missing:
             message = f"its account may not {', '.join(missing)}"
             fix = f"{picture.install}, by a user who may create cluster roles"
-            yield Finding(level="error", check="permissions", subject=account, message=message, fix=fix)
+            yield CheckResult(level="error", check="permissions", subject=account, message=message, fix=fix)
         else:
             text = ", ".join(str(right.act) for right, _ in rights)
-            yield Finding(level="ok", check="permissions", subject=account, message=f"its account may {text}")
+            yield CheckResult(level="ok", check="permissions", subject=account, message=f"its account may {text}")
 
 
-def _agents(picture: Picture) -> Iterator[Finding]:
+def _agents(picture: Picture) -> Iterator[CheckResult]:
     """The DaemonSet; one agent for all simulated nodes has none, and its reports speak for it."""
     if isinstance(picture.agents, Unseen):
         return
@@ -135,17 +138,17 @@ def _agents(picture: Picture) -> Iterator[Finding]:
     if wanted == 0:
         message = "no node is to have one: agent.nodeSelector of the chart matches none"
         fix = "kubectl label node NAME dovetail.dev/managed=true, or another agent.nodeSelector"
-        yield Finding(level="warning", check="agents", message=message, fix=fix)
+        yield CheckResult(level="warning", check="agents", message=message, fix=fix)
     elif ready < wanted:
         message = f"{wanted - ready} of {wanted} are not ready"
         fix = f"look at kubectl --namespace {picture.release} describe daemonset dovetail-agent: "
         fix += "Pod Security refuses host paths and processes, unless the namespace is `privileged`"
-        yield Finding(level="error", check="agents", message=message, fix=fix)
+        yield CheckResult(level="error", check="agents", message=message, fix=fix)
     else:
-        yield Finding(level="ok", check="agents", message=f"all {wanted} are ready")
+        yield CheckResult(level="ok", check="agents", message=f"all {wanted} are ready")
 
 
-def _classes(picture: Picture) -> Iterator[Finding]:
+def _classes(picture: Picture) -> Iterator[CheckResult]:
     classes = (
         ("runtime-class", "nvidia", picture.runtime_class, "runtimeClass.create=true", "no pod gets its devices"),
         ("priority-class", "dovetail-gpujob", picture.priority_class, "priorityClass.create=true", "no job gets pods"),
@@ -153,16 +156,16 @@ def _classes(picture: Picture) -> Iterator[Finding]:
     for check, name, found, value, without in classes:
         if not isinstance(found, Unseen):
             handler = f", handler {found['handler']}" if "handler" in found else ""
-            yield Finding(level="ok", check=check, subject=name, message=f"there{handler}")
+            yield CheckResult(level="ok", check=check, subject=name, message=f"there{handler}")
         elif found.missing and check == "runtime-class" and _delivery(picture) == "NRI":
             message = "it does not exist, and with config.delivery=NRI no pod names it"
-            yield Finding(level="ok", check=check, subject=name, message=message)
+            yield CheckResult(level="ok", check=check, subject=name, message=message)
         elif found.missing and check == "runtime-class" and not _may_manage_nodes(picture):
             message = "it does not exist, and pods on the nodes of a device plugin do not name it"
-            yield Finding(level="ok", check=check, subject=name, message=message)
+            yield CheckResult(level="ok", check=check, subject=name, message=message)
         elif found.missing:
             message = f"it does not exist: {without}"
-            yield Finding(
+            yield CheckResult(
                 level="error", check=check, subject=name, message=message, fix=f"{picture.reuse} --set {value}"
             )
         else:
@@ -177,14 +180,14 @@ def _may_manage_nodes(picture: Picture) -> bool:
     return managed or not any(DEFAULT_VENDORS.amounts_in(node.status.capacity) for node in picture.nodes)
 
 
-def _configuration(picture: Picture) -> Iterator[Finding]:
+def _configuration(picture: Picture) -> Iterator[CheckResult]:
     config = picture.config
     if isinstance(config, Unseen):
         if not config.missing:
             yield unknown("configuration", unseen=config)
             return
         message = f"there is no ConfigMap dovetail-config in {picture.release}"
-        yield Finding(level="error", check="configuration", message=message, fix=picture.install)
+        yield CheckResult(level="error", check="configuration", message=message, fix=picture.install)
         return
     try:
         values = load_yaml(config.data.get("gpu_config.yaml", "")) or {}
@@ -193,13 +196,13 @@ def _configuration(picture: Picture) -> Iterator[Finding]:
         first = str(error) if isinstance(error, YAMLTextError) else _first(error)
         message = f"gpu_config.yaml is refused by every component: {first}"
         fix = "put it right in the value `config` of the chart (docs/configuration.md has all keys)"
-        yield Finding(level="error", check="configuration", message=message, fix=fix)
+        yield CheckResult(level="error", check="configuration", message=message, fix=fix)
         return
     if problem := exposed(values):
         fix = "change that password, and take the URL out of the value `config` of the chart"
-        yield Finding(level="error", check="configuration", message=f"gpu_config.yaml: {problem}", fix=fix)
+        yield CheckResult(level="error", check="configuration", message=f"gpu_config.yaml: {problem}", fix=fix)
     else:
-        yield Finding(level="ok", check="configuration", message="gpu_config.yaml is in order")
+        yield CheckResult(level="ok", check="configuration", message="gpu_config.yaml is in order")
 
 
 def _first(error: ValidationError) -> str:
@@ -207,7 +210,7 @@ def _first(error: ValidationError) -> str:
     return f"{'.'.join(str(part) for part in text['loc'])}: {text['msg']}"
 
 
-def _injection(picture: Picture) -> Iterator[Finding]:
+def _injection(picture: Picture) -> Iterator[CheckResult]:
     """Whether the configured delivery is that of NVIDIA's GPU operator.
 
     `cdi.default` is not looked at: the operator ignores it since 25.10, and before that its runtime class `nvidia`
@@ -224,12 +227,12 @@ def _injection(picture: Picture) -> Iterator[Finding]:
     for name in by_plugin:
         if wants_plugin:
             message = "NVIDIA's GPU operator gives devices by its NRI plugin, as config.delivery says"
-            yield Finding(level="ok", check="cdi", subject=name, message=message)
+            yield CheckResult(level="ok", check="cdi", subject=name, message=message)
         else:
             message = "NVIDIA's GPU operator gives devices by its NRI plugin (cdi.nriPluginEnabled): it removes the "
             message += "RuntimeClass nvidia, so no pod of Dovetail gets its devices"
             fix = f"{picture.reuse} --set config.delivery=NRI --set runtimeClass.create=false"
-            yield Finding(level="error", check="cdi", subject=name, message=message, fix=fix)
+            yield CheckResult(level="error", check="cdi", subject=name, message=message, fix=fix)
     if wants_plugin and picture.cluster_policies and not by_plugin:
         name = picture.cluster_policies[0]["metadata"]["name"]
         message = (
@@ -237,7 +240,7 @@ def _injection(picture: Picture) -> Iterator[Finding]:
         )
         fix = f"kubectl patch clusterpolicy {name} --type=merge "
         fix += """--patch '{"spec":{"cdi":{"nriPluginEnabled":true}}}'"""
-        yield Finding(level="error", check="cdi", subject=name, message=message, fix=fix)
+        yield CheckResult(level="error", check="cdi", subject=name, message=message, fix=fix)
 
 
 def _delivery(picture: Picture) -> str:
@@ -251,6 +254,6 @@ def _delivery(picture: Picture) -> str:
     return str(values.get("delivery", "RuntimeClass")) if isinstance(values, dict) else "RuntimeClass"
 
 
-_CHECKS: Final[Iterable[Callable[[Picture], Iterator[Finding]]]] = (
+_CHECKS: Final[Iterable[Callable[[Picture], Iterator[CheckResult]]]] = (
     _kinds, _components, _agents, _webhook, _rights, _policies, _classes, _configuration, _injection,
 )  # fmt: skip

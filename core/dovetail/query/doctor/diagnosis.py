@@ -1,7 +1,11 @@
 """All checks of a cluster together. Pure."""
 
+from typing import Final
+
 from pydantic import ValidationError
 
+from dovetail.answers.doctor import CheckResult
+from dovetail.cluster.picture import Picture, Unseen
 from dovetail.config.settings import Settings
 from dovetail.formats.yaml_text import YAMLTextError, load_yaml
 from dovetail.query.doctor import (
@@ -15,11 +19,12 @@ from dovetail.query.doctor import (
     requests,
     rollouts,
 )
-from dovetail.query.doctor.findings import Finding, Unseen
-from dovetail.query.doctor.picture import Picture
+
+# The CRDs of neighbours and of guests' kinds, for the picture.
+CRDS: Final = (*(each.crd for each in neighbours.NEIGHBOURS), *guests.CRDS)
 
 
-def judge(picture: Picture, *, node: str | None = None) -> list[Finding]:
+def judge(picture: Picture, *, node: str | None = None) -> list[CheckResult]:
     """Everything that the picture tells."""
     settings = _settings(picture)
     return [
@@ -33,6 +38,11 @@ def judge(picture: Picture, *, node: str | None = None) -> list[Finding]:
         *(guests.judge(picture) if node is None else ()),
         *(presets.judge(picture, settings=settings) if node is None else ()),
     ]
+
+
+def has_node(picture: Picture, *, node: str) -> bool:
+    """Whether the cluster has this node, as far as the picture tells."""
+    return isinstance(picture.nodes, Unseen) or any(each.metadata.name == node for each in picture.nodes)
 
 
 def _settings(picture: Picture) -> Settings:

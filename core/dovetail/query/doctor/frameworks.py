@@ -6,15 +6,16 @@ A module of its own: each subject of the doctor has one, with its `judge`.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from dovetail.answers.doctor import CheckResult
 from dovetail.api.gpunode import GPUNode
+from dovetail.cluster.picture import BuiltContainer, Picture, Unseen
 from dovetail.gpu import cuda
-from dovetail.query.doctor.findings import Finding, Unseen, listed, unknown
-from dovetail.query.doctor.picture import BuiltContainer, Picture
+from dovetail.query.doctor.findings import listed, unknown
 
 _CHECK = "cuda"
 
 
-def judge(picture: Picture, *, only: str | None = None) -> Iterator[Finding]:
+def judge(picture: Picture, *, only: str | None = None) -> Iterator[CheckResult]:
     """Every container that says which CUDA it is built for, by node and version; or those of one node."""
     if isinstance(picture.built_containers, Unseen):
         yield unknown(_CHECK, unseen=picture.built_containers, subject="containers")
@@ -27,7 +28,7 @@ def judge(picture: Picture, *, only: str | None = None) -> Iterator[Finding]:
     problems = list(_judged(here, drivers=drivers))
     if here and not problems:
         message = f"{len(here)} containers say which CUDA they are built for, and their nodes' drivers support it"
-        yield Finding(level="ok", check=_CHECK, message=message)
+        yield CheckResult(level="ok", check=_CHECK, message=message)
     yield from problems
 
 
@@ -42,7 +43,7 @@ def supported(gpunode: GPUNode) -> cuda.CudaVersion | None:
     return cuda.parse(status.runtime_version) or cuda.of_driver(status.driver_version)
 
 
-def _judged(containers: Iterable[BuiltContainer], *, drivers: dict[str, cuda.CudaVersion]) -> Iterator[Finding]:
+def _judged(containers: Iterable[BuiltContainer], *, drivers: dict[str, cuda.CudaVersion]) -> Iterator[CheckResult]:
     alike: dict[tuple[str, cuda.Built], list[str]] = defaultdict(list)
     for each in containers:
         alike[each.node, each.built].append(f"{each.namespace}/{each.pod}")
@@ -53,4 +54,4 @@ def _judged(containers: Iterable[BuiltContainer], *, drivers: dict[str, cuda.Cud
             compat = ", unless its image has cuda-compat" if built.version.major > driver.major else ""
             message = f"{listed(sorted(set(pods)))} ({built.source}): {why}{compat}"
             fix = cuda.remedy(built.version, driver=driver, instead="an image")
-            yield Finding(level="warning", check=_CHECK, subject=node, message=message, fix=fix)
+            yield CheckResult(level="warning", check=_CHECK, subject=node, message=message, fix=fix)

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
+from dovetail.answers.doctor import CheckResult
 from dovetail.api.resources import PODS, Resource
+from dovetail.cluster.picture import Picture, Unseen
 from dovetail.jobs.guests.registry import KINDS
 from dovetail.jobs.guests.replicas import REPLICATED
-from dovetail.query.doctor.findings import Finding, Unseen
-from dovetail.query.doctor.picture import Picture
 
 _CHECK: Final = "kinds"
 _RESOURCES: Final = (PODS, *(kind.resource for kind in KINDS), *(kind.resource for kind in REPLICATED))
@@ -22,7 +22,7 @@ def crd_of(resource: Resource) -> str:
 CRDS: Final = tuple(crd for resource in _RESOURCES if (crd := crd_of(resource)))
 
 
-def judge(picture: Picture) -> Iterator[Finding]:
+def judge(picture: Picture) -> Iterator[CheckResult]:
     """Which kinds the queue takes, and which rest because their CRD is missing.
 
     If CRDs cannot be read, the check of neighbours says so.
@@ -34,4 +34,4 @@ def judge(picture: Picture) -> Iterator[Finding]:
     message = f"{', '.join(there)} with the label dovetail.dev/queue wait in the queue (docs/kinds.md)"
     if resting:
         message += f"; {', '.join(resting)} would too, but their CRDs are not installed"
-    yield Finding(level="ok", check=_CHECK, message=message)
+    yield CheckResult(level="ok", check=_CHECK, message=message)

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from dovetail.answers.doctor import CheckResult
 from dovetail.api.builtin import Node
 from dovetail.cluster.node_kind import serving
+from dovetail.cluster.picture import Picture, Unseen
 from dovetail.config.settings import Settings
-from dovetail.query.doctor.findings import Finding, Unseen, listed, unknown
-from dovetail.query.doctor.picture import Picture
+from dovetail.query.doctor.findings import listed, unknown
 
 _CHECK: Final = "neighbour"
 # HAMi's device plugin reports each node's devices in annotations of this group.
@@ -47,14 +48,14 @@ NEIGHBOURS: Final = (
 )  # fmt: skip
 
 
-def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
+def judge(picture: Picture, *, settings: Settings) -> Iterator[CheckResult]:
     """A note for each neighbour, and a problem where HAMi hands out devices that Dovetail counts."""
     if isinstance(picture.neighbours, Unseen):
         yield unknown(_CHECK, unseen=picture.neighbours)
     else:
         for each in NEIGHBOURS:
             if each.crd in picture.neighbours:
-                yield Finding(level="ok", check=_CHECK, subject=each.name, message=f"{each.says} ({each.page})")
+                yield CheckResult(level="ok", check=_CHECK, subject=each.name, message=f"{each.says} ({each.page})")
     if not isinstance(picture.nodes, Unseen):
         hami = [node for node in picture.nodes if _is_hamis(node)]
         if hami:
@@ -65,12 +66,12 @@ def _is_hamis(node: Node) -> bool:
     return any(key.startswith(_HAMI) for key in node.metadata.annotations)
 
 
-def _with_hami(nodes: list[Node], *, settings: Settings) -> Iterator[Finding]:
+def _with_hami(nodes: list[Node], *, settings: Settings) -> Iterator[CheckResult]:
     kinds = {node.metadata.name: serving(node, vendors=settings.vendors) for node in nodes}
     managed = [name for name, serves in kinds.items() if serves.managed]
     counted = [name for name, serves in kinds.items() if serves.resource and not serves.managed]
     if managed:
-        yield Finding(
+        yield CheckResult(
             level="error", check=_CHECK, subject="HAMi",
             message=f"it hands out the devices of {listed(managed)} too: each may promise what the other has given",
             fix=f"kubectl label node {managed[0]} dovetail.dev/managed-, or keep HAMi's device plugin off these nodes",
@@ -78,7 +79,7 @@ def _with_hami(nodes: list[Node], *, settings: Settings) -> Iterator[Finding]:
     if counted:
         # Its plugin advertises each device as many times as pods may share it, and serves only pods that its own
         # scheduler has placed.
-        yield Finding(
+        yield CheckResult(
             level="warning", check=_CHECK, subject="HAMi",
             message=f"on {listed(counted)} it advertises {kinds[counted[0]].resource} several times for each device: "
             "Dovetail counts each as a device, and its pods do not start there",
@@ -87,4 +88,4 @@ def _with_hami(nodes: list[Node], *, settings: Settings) -> Iterator[Finding]:
         )  # fmt: skip
     if not managed and not counted:
         message = f"it hands out the devices of {listed(list(kinds))}, which Dovetail does not use"
-        yield Finding(level="ok", check=_CHECK, subject="HAMi", message=message)
+        yield CheckResult(level="ok", check=_CHECK, subject="HAMi", message=message)

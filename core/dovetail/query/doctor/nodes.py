@@ -7,18 +7,19 @@ from datetime import timedelta
 from typing import Any, Final
 
 from dovetail import names
+from dovetail.answers.doctor import CheckResult
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Condition, ObjectMeta, find_condition
 from dovetail.cluster.availability import unreadable
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.cluster.node_kind import Serving, serving
+from dovetail.cluster.picture import Picture, Unseen
 from dovetail.config.settings import Settings
 from dovetail.formats.durations import human
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.device_plugins import Vendors
-from dovetail.query.doctor.findings import Finding, Unseen, listed, unknown
-from dovetail.query.doctor.picture import Picture
+from dovetail.query.doctor.findings import listed, unknown
 
 # Beyond its heartbeat an agent may be late by a busy API server; after that it is not there.
 _LATE: Final = timedelta(seconds=60)
@@ -46,7 +47,7 @@ class Seen:
         return find_condition(self.report.status.conditions, type=type_) if self.report else None
 
 
-def judge(picture: Picture, *, settings: Settings, only: str | None = None) -> Iterator[Finding]:
+def judge(picture: Picture, *, settings: Settings, only: str | None = None) -> Iterator[CheckResult]:
     """Every node with GPUs, or one of that name."""
     if isinstance(picture.gpunodes, Unseen):
         yield unknown("nodes", unseen=picture.gpunodes, subject="reports")
@@ -64,7 +65,7 @@ def judge(picture: Picture, *, settings: Settings, only: str | None = None) -> I
     if not seen:
         where = f"node {only} has no GPUs that Dovetail knows of" if only else "no node has GPUs that Dovetail knows of"
         fix = f"kubectl label node NAME {names.LABEL_MANAGED}=true, or install the vendor's device plugin there"
-        yield Finding(level="warning", check="nodes", message=where, fix=fix)
+        yield CheckResult(level="warning", check="nodes", message=where, fix=fix)
     for each in seen:
         found = [finding for check in _CHECKS for finding in check(each)]
         yield from found
@@ -92,24 +93,24 @@ def _seen(
             )
 
 
-def _fine(seen: Seen) -> Finding:
+def _fine(seen: Seen) -> CheckResult:
     report = seen.report
     devices = len(report.status.devices) if report else seen.serves.count
     kind = "managed" if seen.serves.managed else f"by {seen.serves.resource}" if seen.serves.resource else "reported"
     text = f"{devices} {'GPU' if devices == 1 else 'GPUs'}, {kind}"
     if report is not None and report.status.driver_version:
         text += f", driver {report.status.driver_version}"
-    return Finding(level="ok", check="node", subject=seen.name, message=text)
+    return CheckResult(level="ok", check="node", subject=seen.name, message=text)
 
 
-def _kind(seen: Seen) -> Iterator[Finding]:
+def _kind(seen: Seen) -> Iterator[CheckResult]:
     if seen.serves.conflict:
         other = "plugin" if seen.serves.resource else "DRA driver"
         fix = f"kubectl label node {seen.name} {names.LABEL_MANAGED}-, or keep the {other} off the node"
         yield _finding(seen, level="error", message=f"takes no pods with GPUs: {seen.serves.conflict}", fix=fix)
 
 
-def _report(seen: Seen) -> Iterator[Finding]:
+def _report(seen: Seen) -> Iterator[CheckResult]:
     if seen.report is None:
         if seen.serves.managed:
             message = "no agent reports its devices, so none is ever given away"
@@ -139,13 +140,13 @@ def _report(seen: Seen) -> Iterator[Finding]:
         yield _finding(seen, level="warning", message=message, fix="set the clocks by NTP")
 
 
-def _driver(seen: Seen) -> Iterator[Finding]:
+def _driver(seen: Seen) -> Iterator[CheckResult]:
     if seen.report is not None and (problem := unreadable(seen.report)):
         fix = f"on the node: nvidia-smi, dmesg, and dovetail doctor --host; then {seen.picture.list_agents}"
         yield _finding(seen, level="error", message=f"its devices cannot be read: {problem}", fix=fix)
 
 
-def _runtime(seen: Seen) -> Iterator[Finding]:
+def _runtime(seen: Seen) -> Iterator[CheckResult]:
     """Check the default runtime: a pod without NVIDIA's runtime class must not see devices."""
     if isinstance(seen.agents, Unseen) or seen.report is None or not seen.serves.managed:
         return
@@ -158,7 +159,7 @@ def _runtime(seen: Seen) -> Iterator[Finding]:
         yield _finding(seen, level="error", message=message, fix=fix)
 
 
-def _ownership(seen: Seen) -> Iterator[Finding]:
+def _ownership(seen: Seen) -> Iterator[CheckResult]:
     processes, kubelet = seen.condition("ProcessesSeen"), seen.condition("PodResources")
     if processes is not None and processes.status != "True":
         fix = f"{seen.picture.reuse} --set agent.hostPID=true (docs/node-agent.md says what it takes)"
@@ -174,7 +175,7 @@ def _ownership(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def _advertised(seen: Seen) -> Iterator[Finding]:
+def _advertised(seen: Seen) -> Iterator[CheckResult]:
     if seen.report is None or not seen.serves.managed or seen.serves.conflict:
         return
     healthy = any(device.health == "Healthy" and not device.mig_profile for device in seen.report.status.devices)
@@ -188,7 +189,7 @@ def _advertised(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def _devices(seen: Seen) -> Iterator[Finding]:
+def _devices(seen: Seen) -> Iterator[CheckResult]:
     if seen.report is None:
         return
     for device in seen.report.status.devices:
@@ -204,7 +205,7 @@ def _devices(seen: Seen) -> Iterator[Finding]:
             yield _finding(seen, level="warning", message=message, fix="end them, or submit them as jobs")
 
 
-def _enforcement(seen: Seen) -> Iterator[Finding]:
+def _enforcement(seen: Seen) -> Iterator[CheckResult]:
     if seen.report is None or not seen.serves.managed or seen.report.status.provider == _SIMULATED:
         return
     text = seen.report.status.enforcement
@@ -214,13 +215,15 @@ def _enforcement(seen: Seen) -> Iterator[Finding]:
     for name, reason in sorted(text.reasons.items()):
         by_reason[reason].append(name)
     why = "; ".join(f"{', '.join(named)}: {reason}" for reason, named in by_reason.items())
-    yield Finding(level="ok", check="enforcement", subject=seen.name, message=f"{message} ({why})" if why else message)
+    yield CheckResult(
+        level="ok", check="enforcement", subject=seen.name, message=f"{message} ({why})" if why else message
+    )
 
 
-def _finding(seen: Seen, *, level: Any, message: str, fix: str) -> Finding:
-    return Finding(level=level, check="node", subject=seen.name, message=message, fix=fix)
+def _finding(seen: Seen, *, level: Any, message: str, fix: str) -> CheckResult:
+    return CheckResult(level=level, check="node", subject=seen.name, message=message, fix=fix)
 
 
-_CHECKS: Final[Iterable[Callable[[Seen], Iterator[Finding]]]] = (
+_CHECKS: Final[Iterable[Callable[[Seen], Iterator[CheckResult]]]] = (
     _kind, _report, _driver, _runtime, _ownership, _advertised, _devices, _enforcement,
 )  # fmt: skip

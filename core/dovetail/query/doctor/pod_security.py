@@ -5,10 +5,11 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from dovetail import names
+from dovetail.answers.doctor import CheckResult
 from dovetail.api.builtin import Namespace
+from dovetail.cluster.picture import Picture, Unseen
 from dovetail.config.settings import Settings
-from dovetail.query.doctor.findings import Finding, Unseen, unknown
-from dovetail.query.doctor.picture import Picture
+from dovetail.query.doctor.findings import unknown
 
 CHECK: Final = "pod-security"
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"
@@ -17,7 +18,7 @@ _ENOUGH: Final = frozenset({"baseline", "restricted"})
 _NAMED: Final = 10
 
 
-def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
+def judge(picture: Picture, *, settings: Settings) -> Iterator[CheckResult]:
     """Report namespaces with GPU pods or GPUJobs that allow privileged pods, which see all devices.
 
     An API server may enforce a level by its own configuration, which no label shows: so this is a warning.
@@ -35,12 +36,12 @@ def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
         yield _judged(concerned - {"kube-system", picture.release, *settings.exempt_namespaces}, namespaces=namespaces)
 
 
-def _judged(concerned: AbstractSet[str], *, namespaces: Sequence[Namespace]) -> Finding:
+def _judged(concerned: AbstractSet[str], *, namespaces: Sequence[Namespace]) -> CheckResult:
     levels = {each.metadata.name: each.metadata.labels.get(ENFORCE, "") for each in namespaces}
     lax = sorted(name for name in concerned if levels.get(name, "") not in _ENOUGH)
     if not lax:
-        return Finding(level="ok", check=CHECK, message="every namespace with GPU pods enforces at least baseline")
+        return CheckResult(level="ok", check=CHECK, message="every namespace with GPU pods enforces at least baseline")
     shown = ", ".join(lax[:_NAMED]) + (f" and {len(lax) - _NAMED} more" if len(lax) > _NAMED else "")
     message = f"{shown}: a privileged pod or a host path there sees every card, since nothing enforces baseline"
     fix = f"kubectl label namespace {lax[0]} {ENFORCE}=baseline"
-    return Finding(level="warning", check=CHECK, message=message, fix=fix)
+    return CheckResult(level="warning", check=CHECK, message=message, fix=fix)

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from dovetail.answers.doctor import CheckResult
 from dovetail.api.builtin import Lease, Node
 from dovetail.cluster.node_kind import labelled_devices, serving
+from dovetail.cluster.picture import Picture, Unseen
 from dovetail.config.settings import Settings
-from dovetail.query.doctor.findings import Finding, Unseen, listed
-from dovetail.query.doctor.picture import Picture
+from dovetail.query.doctor.findings import listed
 from dovetail.query.doctor.pod_security import ENFORCE
 
 _CHECK: Final = "preset"
@@ -20,7 +21,7 @@ _VENDORS: Final = frozenset({"nvidia", "amd", "intel", "ascend"})
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 
 
-def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
+def judge(picture: Picture, *, settings: Settings) -> Iterator[CheckResult]:
     """A note for each preset that fits; none if nodes or their reports may not be read."""
     nodes, reports = picture.nodes, picture.gpunodes
     if isinstance(reports, Unseen) and reports.missing:
@@ -47,10 +48,10 @@ def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
         yield _note("evaluation", found=found, missing=())
 
 
-def _note(preset: str, *, found: str, missing: Sequence[str]) -> Finding:
+def _note(preset: str, *, found: str, missing: Sequence[str]) -> CheckResult:
     lack = f"missing: {'; '.join(missing)}" if missing else "nothing is missing that can be seen here"
     message = f"fits ({found}); {lack} (docs/presets/{preset}.md)"
-    return Finding(level="ok", check=_CHECK, subject=preset, message=message)
+    return CheckResult(level="ok", check=_CHECK, subject=preset, message=message)
 
 
 def _holds(lease: Lease | Unseen) -> bool:

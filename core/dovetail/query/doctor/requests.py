@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from dovetail import names
+from dovetail.answers.doctor import CheckResult
+from dovetail.cluster.picture import Picture, Unseen
 from dovetail.config.settings import Settings
 from dovetail.pods.translation.resources import is_foreign
-from dovetail.query.doctor.findings import Finding, Unseen, unknown
-from dovetail.query.doctor.picture import Picture
+from dovetail.query.doctor.findings import unknown
 
 CHECK: Final = "requests"
 
 
-def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
+def judge(picture: Picture, *, settings: Settings) -> Iterator[CheckResult]:
     """Report namespaces whose pods wait for another system's resource, and whose requests are not translated."""
     waited, nodes, namespaces = picture.resources_waited_for, picture.nodes, picture.namespaces
     if isinstance(waited, Unseen):
@@ -30,7 +31,7 @@ def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
     for name in sorted(waited.keys() - translated):
         foreign = (each for each in waited[name] if is_foreign(each, vendors=settings.vendors))
         for resource in sorted(foreign):
-            yield Finding(
+            yield CheckResult(
                 level="warning",
                 check=CHECK,
                 message=f"{name}: pods wait for {resource}, which only nodes of another system have, not those that "

@@ -9,14 +9,15 @@ A module of its own: each subject of the doctor has one, with its `judge`.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from dovetail.query.doctor.findings import Finding, Unseen, unknown
-from dovetail.query.doctor.picture import Object, Picture
+from dovetail.answers.doctor import CheckResult
+from dovetail.cluster.picture import Object, Picture, Unseen
+from dovetail.query.doctor.findings import unknown
 
 _IN_PROGRESS: Final = "InProgress"
 _FAILED: Final = "Failed"
 
 
-def judge(picture: Picture) -> Iterator[Finding]:
+def judge(picture: Picture) -> Iterator[CheckResult]:
     """A finding for each Deployment and DaemonSet that is not as its spec says."""
     if isinstance(picture.workloads, Unseen):
         yield unknown("rollouts", unseen=picture.workloads)
@@ -33,9 +34,9 @@ def judge(picture: Picture) -> Iterator[Finding]:
         back = f"helm rollback dovetail --namespace {picture.release}"
         message = f"resource {kind}/{meta['namespace']}/{meta['name']} not ready. status: {status}, message: {message}"
         fix = f"look at {where}; then repeat the upgrade with the right values, or: {back}"
-        yield Finding(level="error", check="rollouts", subject=meta["name"], message=message, fix=fix)
+        yield CheckResult(level="error", check="rollouts", subject=meta["name"], message=message, fix=fix)
     if picture.workloads and not found:
-        yield Finding(level="ok", check="rollouts", message="every workload runs as the last upgrade set it")
+        yield CheckResult(level="ok", check="rollouts", message="every workload runs as the last upgrade set it")
 
 
 def deployment(workload: Object) -> tuple[str, str] | None:

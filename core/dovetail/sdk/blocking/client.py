@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 
 from dovetail.answers.callers import Me
-from dovetail.answers.nodes import NodeRow
+from dovetail.answers.doctor import Diagnosis
+from dovetail.answers.nodes import NodeRow, Overview
 from dovetail.answers.plan import PlanRow
 from dovetail.answers.questions import Audit, DryRun
 from dovetail.answers.quotas import QuotaPlan, QuotaRow
@@ -235,6 +236,14 @@ class Client:
     def findings(self) -> NodeFindings:
         """What is wrong with nodes. Raises `DovetailError`."""
         return self._transport.send(v3.findings())
+
+    def doctor(self, *, node: str | None = None) -> Diagnosis:
+        """What is wrong with the installation, or with one node, as far as you may look. Raises `DovetailError`."""
+        return self._transport.send(v3.doctor(node=node, namespace=self._namespace))
+
+    def overview(self) -> Overview:
+        """All devices with their sums, and how many of your jobs run and wait. Raises `DovetailError`."""
+        return self._transport.send(v3.overview())
 
     def audit(self) -> Audit:
         """The proof that no device is promised beyond its capacity. Raises `DovetailError`."""

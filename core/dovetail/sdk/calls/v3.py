@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dovetail.answers.callers import Me
+from dovetail.answers.doctor import Diagnosis
 from dovetail.answers.effects import Effects
 from dovetail.answers.jobs import EventList, HistoryPage, JobDetails, JobList, JobRow, Removed
-from dovetail.answers.nodes import NodeList
+from dovetail.answers.nodes import NodeList, Overview
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail.answers.quotas import QuotaList, QuotaPlan, QuotaRow
@@ -141,6 +142,16 @@ def usage(by: UsageGroup, *, namespace: str | None, since: str | None, until: st
     """Who used how much GPU time."""
     asked = query(by=by, namespace=namespace, since=since, until=until)
     return Call(method="GET", path="/api/v3/usage", as_type=Usage, query=asked)
+
+
+def doctor(*, node: str | None, namespace: str) -> Call[Diagnosis]:
+    """What is wrong with the installation or a node."""
+    return Call(method="GET", path="/api/v3/doctor", as_type=Diagnosis, query=query(node=node, namespace=namespace))
+
+
+def overview() -> Call[Overview]:
+    """All devices with their sums."""
+    return Call(method="GET", path="/api/v3/overview", as_type=Overview)
 
 
 def audit() -> Call[Audit]:

@@ -5,7 +5,16 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from dovetail_gateway.v3.types.common import Input, JobName, NamespaceName
+from dovetail_gateway.v3.types.common import Input, JobName, NamespaceName, ObjectName
+
+
+class DoctorQuery(Input, frozen=True, kw_only=True):
+    """What the doctor looks at."""
+
+    node: Annotated[ObjectName | None, Meta(description="Only this node, and what the chart installs.")] = None
+    namespace: Annotated[
+        NamespaceName, Meta(description="The namespace in which it tries whether you may list jobs.")
+    ] = "default"
 
 
 class NewRequest(Input, frozen=True, kw_only=True):

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.answers.doctor import CheckResult
 from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node, ResourceSlice
 from dovetail.api.gpunode import Device, Enforcement, GPUNode, GPUNodeStatus, Stranger
 from dovetail.api.meta import Condition, ObjectMeta
+from dovetail.cluster.picture import LEASED, RIGHTS, Picture, Unseen
 from dovetail.query.doctor import control_plane, diagnosis
-from dovetail.query.doctor.findings import Finding, Unseen
-from dovetail.query.doctor.picture import LEASED, RIGHTS, Picture
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GONE, FORBIDDEN = Unseen(why="not found", missing=True), Unseen(why="you may not", missing=False)
@@ -101,7 +101,7 @@ def picture(**changes: Any) -> Picture:
     return replace(whole, **changes)
 
 
-def wrong(taken: Picture) -> list[Finding]:
+def wrong(taken: Picture) -> list[CheckResult]:
     return [finding for finding in diagnosis.judge(taken) if finding.level != "ok"]
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.answers.doctor import CheckResult
+from dovetail.cluster.picture import BuiltContainer
 from dovetail.gpu.cuda import Built, CudaVersion
 from dovetail.query.doctor import frameworks
-from dovetail.query.doctor.findings import Finding
-from dovetail.query.doctor.picture import BuiltContainer
 from tests.core.query.doctor.test_diagnosis import FORBIDDEN, picture, report
 
 IMAGE = "image pytorch/pytorch:2.9-cuda13.0"
@@ -18,7 +18,9 @@ def built(pod: str, *, version: tuple[int, int], node: str = "a") -> BuiltContai
     return BuiltContainer(namespace="team", pod=pod, node=node, built=Built(CudaVersion(*version), IMAGE))
 
 
-def found(*containers: BuiltContainer, only: str | None = None, vendor: str = "nvidia", **status: Any) -> list[Finding]:
+def found(
+    *containers: BuiltContainer, only: str | None = None, vendor: str = "nvidia", **status: Any
+) -> list[CheckResult]:
     reported = report(vendor=vendor)
     reports = [msgspec.structs.replace(reported, status=msgspec.structs.replace(reported.status, **status))]
     return list(frameworks.judge(picture(gpunodes=reports, built_containers=containers), only=only))
@@ -27,7 +29,7 @@ def found(*containers: BuiltContainer, only: str | None = None, vendor: str = "n
 def test_pods_of_one_image_on_one_node_are_one_finding_with_the_fix() -> None:
     pods = [built(f"train-{at}", version=(13, 0)) for at in range(5)]
     assert found(*pods, runtime_version="12.4") == [
-        Finding(
+        CheckResult(
             level="warning",
             check="cuda",
             subject="a",

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.answers.doctor import CheckResult
 from dovetail.query.doctor import diagnosis
-from dovetail.query.doctor.findings import Finding
 from dovetail.query.doctor.neighbours import NEIGHBOURS
 from tests.core.query.doctor.test_diagnosis import FORBIDDEN, node, picture
 
 
-def found(*, only: str | None = None, **changes: Any) -> list[Finding]:
+def found(*, only: str | None = None, **changes: Any) -> list[CheckResult]:
     return [each for each in diagnosis.judge(picture(**changes), node=only) if each.check == "neighbour"]
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from dovetail.cluster.picture import Picture
 from dovetail.query.doctor import diagnosis
-from dovetail.query.doctor.picture import Picture
 from tests.core.query.doctor.test_diagnosis import FORBIDDEN, GONE, leases, namespace, node, picture, report, wrong
 
 DEFAULT_CLASS = [{"metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}]

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from dovetail import names
+from dovetail.answers.doctor import CheckResult
 from dovetail.api.builtin import Namespace, Node
 from dovetail.api.meta import ObjectMeta
+from dovetail.cluster.picture import Unseen
 from dovetail.config.settings import Settings
 from dovetail.query.doctor import requests
-from dovetail.query.doctor.findings import Finding, Unseen
 from tests.core.query.doctor.test_diagnosis import picture
 
 WAITED = {"team": {"nvidia.com/gpu", "example.org/dongle"}}
@@ -17,7 +18,7 @@ MANAGED = Node(metadata=ObjectMeta(name="a", labels={names.LABEL_MANAGED: "true"
 NOT_SEEN = Unseen(why="forbidden", missing=False)
 
 
-def judged(**changes: Any) -> list[Finding]:
+def judged(**changes: Any) -> list[CheckResult]:
     whole = picture(**{"nodes": [MANAGED], "resources_waited_for": WAITED, **changes})
     return list(requests.judge(whole, settings=Settings()))
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from dovetail.cluster.picture import Unseen
 from dovetail.query.doctor import rollouts
-from dovetail.query.doctor.findings import Unseen
 from tests.core.query.doctor.test_diagnosis import picture
 
 DONE = {"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2, "readyReplicas": 2}

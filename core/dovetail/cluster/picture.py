@@ -11,11 +11,18 @@ from dovetail.api.access_reviews import Act
 from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node, ResourceSlice
 from dovetail.api.gpunode import GPUNode
 from dovetail.gpu.cuda import Built
-from dovetail.query.doctor.findings import Unseen
 
 Object = dict[str, Any]
 # The components that elect a leader.
 LEASED: Final = ("operator", "scheduler", "extender")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """Something that could not be read. `missing`: it is not there; else we may not look."""
+
+    why: str
+    missing: bool
 
 
 class Right(NamedTuple):
