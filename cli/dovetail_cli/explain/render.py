@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from dovetail.answers.explain.nodes import devices_text
-from dovetail.answers.node_text import memory_text
+from dovetail.answers.node_rows import memory_text
 from dovetail.answers.questions import ExplainedNode, Explanation
 from dovetail_cli.ui import output
 

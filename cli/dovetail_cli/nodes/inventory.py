@@ -11,8 +11,15 @@ import msgspec
 
 from dovetail import names
 from dovetail.answers.inventory import DeviceUse, Inventory, NodeReader, NodeUse, enforcing, take
-from dovetail.answers.node_rows import inventory_row, tenant_counts, totals
-from dovetail.answers.node_text import memory_text, power_text, temperature_text, utilization_text
+from dovetail.answers.node_rows import (
+    inventory_row,
+    memory_text,
+    power_text,
+    temperature_text,
+    tenant_counts,
+    totals,
+    utilization_text,
+)
 from dovetail.answers.use import job_uses
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode

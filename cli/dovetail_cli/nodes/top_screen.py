@@ -9,8 +9,15 @@ import msgspec
 
 from dovetail import names
 from dovetail.answers.inventory import DeviceUse, Inventory
-from dovetail.answers.node_rows import tenant_counts, totals
-from dovetail.answers.node_text import NONE, memory_text, power_text, temperature_text, utilization_text
+from dovetail.answers.node_rows import (
+    NONE,
+    memory_text,
+    power_text,
+    temperature_text,
+    tenant_counts,
+    totals,
+    utilization_text,
+)
 from dovetail.answers.nodes import TenantRow, Totals
 from dovetail.api.gpujob import GPUJob
 from dovetail.gpu.request import WHOLE_MILLI

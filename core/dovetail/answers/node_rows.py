@@ -1,11 +1,17 @@
-"""How the answers about nodes and devices follow from the inventory. Pure."""
+"""How the answers about nodes and devices follow from the inventory, and the figures of a device in words. Pure.
+
+A device that cannot report has none of a figure, and an old figure has its age.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from dovetail import names
 from dovetail.answers.inventory import DeviceUse, Inventory, NodeUse, enforcing
 from dovetail.answers.nodes import DeviceRow, InventoryRow, NodeRow, OtherTenants, TenantCounts, TenantRow, Totals
 
+# What stands for a figure that there is not.
+NONE: Final = "-"
 # Whether a reader may see what is in a namespace.
 Sees = Callable[[str], bool]
 
@@ -115,3 +121,28 @@ def tenant_counts(holders: Iterable[TenantRow]) -> TenantCounts:
     return TenantCounts(
         training=kinds.count("Training"), inference=kinds.count("Inference"), unspecified=kinds.count(None)
     )
+
+
+def memory_text(used_mib: int | None, *, memory_mib: int, stale: str) -> str:
+    """`812/32768 MiB`: the memory in use and in all; the latter alone for a device that cannot report."""
+    total = f"{memory_mib} MiB"
+    return total if used_mib is None else _aged(f"{used_mib}/{total}", stale=stale)
+
+
+def utilization_text(use: DeviceUse, *, none: str = NONE) -> str:
+    """`45%`, or `none`."""
+    return none if use.utilization is None else _aged(f"{use.utilization:.0%}", stale=use.stale)
+
+
+def temperature_text(use: DeviceUse, *, none: str = NONE) -> str:
+    """`31 C`, or `none`."""
+    return none if use.temperature_celsius is None else _aged(f"{use.temperature_celsius} C", stale=use.stale)
+
+
+def power_text(use: DeviceUse, *, none: str = NONE) -> str:
+    """`70 W`, or `none`."""
+    return none if use.power_watts is None else _aged(f"{use.power_watts} W", stale=use.stale)
+
+
+def _aged(text: str, *, stale: str) -> str:
+    return f"{text} ({stale} ago)" if stale else text
