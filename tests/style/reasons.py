@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from dovetail.api.reasons import refusals
-from dovetail.api.reasons.catalog import SUBJECTS, clauses_of
+from dovetail.api.reasons.catalog import clauses_of, every_subject
 from dovetail.api.reasons.clause import Clause, ClauseForDevices
 from dovetail.api.reasons.codes import REASONS
 from tests.style.packages import PARTS, ROOT
@@ -76,7 +76,7 @@ def page() -> str:
 
 
 def _subjects() -> Iterator[str]:
-    for subject in SUBJECTS:
+    for subject in every_subject():
         rows = (
             f"| `{each.code}` | {_shown(each.template)} | {'' if each.reason is None else f'`{each.reason.code}`'} |"
             for each in clauses_of(subject)
@@ -125,7 +125,7 @@ def misused(names: Mapping[str, frozenset[str]], *, path: str, tree: ast.Module)
 def parameters() -> dict[str, frozenset[str]]:
     """The parameters of each clause, by the name that the table's modules give it."""
     found = {}
-    for subject in SUBJECTS:
+    for subject in every_subject():
         for name, value in vars(subject).items():
             if isinstance(value, Clause):
                 found[name] = value.names

@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.api import gpujob
 from dovetail.api.reasons import arrays, capacity, end, explain, nodes, problems, queue, refusals, start
-from dovetail.api.reasons.catalog import CLAUSES, SUBJECTS, clauses_of
+from dovetail.api.reasons.catalog import clauses_of, every_clause, every_subject
 from dovetail.api.reasons.codes import REASONS
 from dovetail.engine.model.refusals import RefusalKind
 from tests.style import reasons
@@ -21,8 +21,8 @@ def test_the_page_shows_the_table_as_it_is() -> None:
 
 
 def test_every_code_has_one_home() -> None:
-    codes = [each.code for subject in SUBJECTS for each in clauses_of(subject)]
-    assert sorted(codes) == sorted(CLAUSES)
+    codes = [each.code for subject in every_subject() for each in clauses_of(subject)]
+    assert sorted(codes) == sorted(every_clause())
     assert len(REASONS) == len({each.code for each in REASONS.values()})
 
 
@@ -67,7 +67,7 @@ def test_the_console_translates_every_message_of_a_job_every_explanation_and_eve
 
 def test_a_translation_has_the_parameters_of_its_template() -> None:
     names = {code: frozenset(re.findall(r"\{(\w+)\}", chinese)) for code, chinese in console().items()}
-    assert names == {code: CLAUSES[code].names for code in names}
+    assert names == {code: every_clause()[code].names for code in names}
 
 
 @pytest.mark.parametrize(

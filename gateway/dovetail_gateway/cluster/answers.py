@@ -24,15 +24,10 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
-from dovetail.cluster.picture import Picture
 from dovetail.formats.timestamps import moment
 from dovetail.kube.client import Client
-from dovetail.kube.queries.picture import read_picture
 from dovetail.query.action_effects import effects_of
 from dovetail.query.audit import audit_for, audit_of, proven_by
-from dovetail.query.doctor import nodes
-from dovetail.query.doctor.diagnosis import CRDS, has_node, judge
-from dovetail.query.doctor.findings import diagnosis_of, node_findings
 from dovetail.query.dry_run import PreparedQueue, dry_run_on, prepare
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import explain
@@ -176,6 +171,10 @@ class Answers:
 
         Commands of processes without an allocation are for callers who see everything. Raises `CrowdedError`.
         """
+        from dovetail.cluster.picture import Picture  # noqa: PLC0415 - few processes are asked
+        from dovetail.query.doctor import nodes  # noqa: PLC0415
+        from dovetail.query.doctor.findings import node_findings  # noqa: PLC0415
+
         kept = self._findings.get(sees)
         if kept is not None and (self._now() - moment(kept.as_of)).total_seconds() < _FINDINGS_SECONDS:
             return kept
@@ -202,6 +201,10 @@ class Answers:
 
         One at a time, since each reads all nodes and pods. Raises `CrowdedError` and `KubeError`.
         """
+        from dovetail.kube.queries.picture import read_picture  # noqa: PLC0415 - few processes are asked
+        from dovetail.query.doctor.diagnosis import CRDS, has_node, judge  # noqa: PLC0415
+        from dovetail.query.doctor.findings import diagnosis_of  # noqa: PLC0415
+
         async with self._doctor.slot(who.username):
             picture = await read_picture(client, release=self._release, namespace=namespace, crds=CRDS, now=self._now)
             if node is not None and not has_node(picture, node=node):

@@ -1,6 +1,7 @@
-"""All rows of the table by their codes."""
+"""The rows of the table by their codes."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import takewhile
 from types import MappingProxyType, ModuleType
 from typing import Final
@@ -14,9 +15,7 @@ from dovetail.api.reasons import (
     conditions,
     end,
     events,
-    explain,
     nodes,
-    problems,
     queue,
     quotas,
     refusals,
@@ -24,7 +23,8 @@ from dovetail.api.reasons import (
 )
 from dovetail.api.reasons.clause import NOTHING, Clause, ClauseForDevices, Sentence
 
-SUBJECTS: Final = (capacity, nodes, queue, start, arrays, end, conditions, events, quotas, refusals, explain, problems)
+# The modules of what is said of jobs, nodes and quotas.
+SUBJECTS: Final = (capacity, nodes, queue, start, arrays, end, conditions, events, quotas, refusals)
 
 
 def clauses_of(subject: ModuleType) -> Iterator[Clause]:
@@ -44,11 +44,25 @@ CLAUSES: Final[Mapping[str, Clause]] = MappingProxyType(
 )
 
 
+def every_subject() -> tuple[ModuleType, ...]:
+    """All modules of the table: also those of sentences that only answers have."""
+    from dovetail.api.reasons import explain, problems  # noqa: PLC0415 - the operator and the extender say none of them
+
+    return (*SUBJECTS, explain, problems)
+
+
+@cache
+def every_clause() -> Mapping[str, Clause]:
+    """All rows by their codes."""
+    return {each.code: each for subject in every_subject() for each in clauses_of(subject)}
+
+
 def rendered(details: Iterable[MessageDetail]) -> Sentence:
     """The sentence that consists of these clauses. Raises `KeyError` for a code or parameter that no row has."""
     found = NOTHING
     for each in details:
-        found += CLAUSES[each.code](**each.parameters)
+        row = CLAUSES.get(each.code) or every_clause()[each.code]
+        found += row(**each.parameters)
     return found
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from msgspec.structs import replace as with_fields
-
 from dovetail import names
 from dovetail.answers.explain.answer import Answer
 from dovetail.answers.explain.nodes import answer
@@ -19,7 +17,6 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.api.meta import key_of
 from dovetail.api.reasons import explain as says
-from dovetail.api.reasons.catalog import rendered
 from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.cluster.objects import ClusterObjects
@@ -182,12 +179,18 @@ def _sentence(subject: Subject, *, found: Answer) -> Sentence:
 
 
 # What a sentence begins with, and how the same goes on after a colon.
-_AFTER_COLON: Final = {says.ALL_FIT.code: says.AND_ALL_FIT.code, says.FITS.code: says.AND_FITS.code}
+_AFTER_COLON: Final = {says.ALL_FIT.code: says.AND_ALL_FIT, says.FITS.code: says.AND_FITS}
 
 
 def _after_colon(sentence: Sentence) -> Sentence:
-    codes = (_AFTER_COLON.get(each.code, each.code) for each in sentence.clauses)
-    return rendered(with_fields(each, code=code) for each, code in zip(sentence.clauses, codes, strict=True))
+    beginning, *rest = sentence.clauses
+    clause = _AFTER_COLON.get(beginning.code)
+    if clause is None:
+        return sentence
+    begun = clause(**beginning.parameters)
+    # Only its first letter differs.
+    message = begun.message + sentence.message[len(begun.message) :]
+    return Sentence(reason=sentence.reason, message=message, clauses=(*begun.clauses, *rest))
 
 
 def _placed(subject: Subject, *, objects: ClusterObjects) -> Explanation:
