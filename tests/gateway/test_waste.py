@@ -126,7 +126,7 @@ async def test_who_sees_something_else_gets_findings_of_its_own(
     def judge(*_: Any, **__: Any) -> list[CheckResult]:
         return [CheckResult(check="nodes", level="warning", message=f"finding {next(numbers)}")]
 
-    monkeypatch.setattr("dovetail_gateway.cluster.answers.nodes.judge", judge)
+    monkeypatch.setattr("dovetail.query.doctor.nodes.judge", judge)
     tokens = ("red-token", "reader-token", "both-token", "admin-token", "red-token")
     found = [(await face.get("/api/v3/findings", token=token)).json["items"][0]["message"] for token in tokens]
     assert found == ["finding 0", "finding 0", "finding 1", "finding 2", "finding 0"]
