@@ -10,6 +10,7 @@ from dovetail.answers.quotas import QuotaList
 from dovetail.api.access_reviews import Act
 from dovetail.api.crd import structural_schema
 from dovetail.api.gpuquota import KIND, GPUQuota
+from dovetail.api.reasons import problems as says
 from dovetail.api.resources import GPUQUOTAS
 from dovetail.api.schema_problems import first_problem
 from dovetail.decoding import UnreadableError
@@ -52,8 +53,7 @@ class Quotas:
         await require(self._reviews, caller=call.caller, act=_CHANGE)
         name, known = call.path.name, self._known()
         if name not in known or all(row.name != name for row in self._seen(call.sees).items):
-            message = f"there is no GPUQuota {name} that applies to a namespace you may list"
-            raise RequestFailedError(404, reason="NotFound", message=message)
+            raise RequestFailedError(404, reason="NotFound", sentence=says.NO_QUOTA(quota=name))
         _, wanted = _change(known[name], asked=call.body.spec, others=known)
         return Answer(value=await self._answers.quota_plan(wanted, who=call.who, sees=call.sees))
 
@@ -73,8 +73,7 @@ class Quotas:
                 # The API server gave the whole object to the caller.
                 rows = quota_list({**known, name: after}.values()).items
                 return Answer(value=next(row for row in rows if row.name == name))
-        message = f"GPUQuota {name} is written too often at the moment: try again"
-        raise RequestFailedError(409, reason="Conflict", message=message)
+        raise RequestFailedError(409, reason="Conflict", sentence=says.QUOTA_WRITTEN_OFTEN(quota=name))
 
     def _seen(self, sees: Visibility) -> QuotaList:
         return quota_list(self._cache.quotas, jobs=self._cache.jobs.values(), reader=reader_of(sees))
@@ -85,9 +84,9 @@ class Quotas:
 
 def _check_generation(quota: GPUQuota, *, wanted: int | None) -> None:
     now = quota.metadata.generation
-    if wanted not in {None, now}:
-        message = f"GPUQuota {quota.metadata.name} has changed since you read it (generation {now}, not {wanted})"
-        raise RequestFailedError(409, reason="Conflict", message=f"{message}: read it again")
+    if wanted is not None and wanted != now:
+        sentence = says.QUOTA_HAS_CHANGED(quota=quota.metadata.name, now=str(now), read=wanted)
+        raise RequestFailedError(409, reason="Conflict", sentence=sentence)
 
 
 def _change(
@@ -107,5 +106,5 @@ def _change(
             if not problem and (of_parent := problem_of_parent(after, others=others)):
                 problem = f"spec.parent {of_parent}"
     if problem:
-        raise RequestFailedError(422, reason="Invalid", message=problem)
+        raise RequestFailedError(422, reason="Invalid", sentence=says.VALUE_REFUSED(problem=problem))
     return patch, with_fields(after, metadata=before.metadata, status=before.status)

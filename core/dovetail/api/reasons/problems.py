@@ -129,6 +129,14 @@ ID_TOKEN_NO_BASE64: Final = clause("IDTokenNoBase64", "the provider's ID token c
 NO_JOB: Final = clause("NoSuchGPUJob", "there is no GPUJob {job} in namespace {namespace} that you may list")
 NO_SUCH_NODE: Final = clause("NoSuchNode", "there is no node {node}")
 NO_NODE_WITH_GPUS: Final = clause("NoNodeWithGPUs", "there is no node {node} with GPUs")
+NO_QUOTA: Final = clause("NoSuchQuota", "there is no GPUQuota {quota} that applies to a namespace you may list")
+QUOTA_WRITTEN_OFTEN: Final = clause(
+    "QuotaWrittenOften", "GPUQuota {quota} is written too often at the moment: try again"
+)
+QUOTA_HAS_CHANGED: Final = clause(
+    "QuotaHasChanged",
+    "GPUQuota {quota} has changed since you read it (generation {now}, not {read}): read it again",
+)
 NO_TASK: Final = clause("NoSuchTask", "there is no task {task} that you may list")
 NO_SAMPLES_OF_NODE: Final = clause("NoSamplesOfNode", "there are no samples of the node {name}")
 NO_SAMPLES_OF_MODEL: Final = clause("NoSamplesOfModel", "there are no samples of the model {name}")
