@@ -194,7 +194,7 @@ def _questions(questions: Questions) -> list[Route]:
         ),
         route(
             "GET", "/api/v3/doctor", questions.diagnose, summary="Find what is wrong with the installation", tag="v3",
-            right=TOKEN, answers={200: Diagnosis, 404: Problem}, path_type=Nothing, query_type=DoctorQuery,
+            right=READ, answers={200: Diagnosis, 404: Problem}, path_type=Nothing, query_type=DoctorQuery,
         ),
         route(
             "GET", "/api/v3/overview", questions.get_overview, summary="Get all devices and their sums", tag="v3",
