@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from dovetail.answers.use.series import SeriesRow
+from dovetail.api.reasons import problems as says
 from dovetail.decoding import UnreadableError, decode
 from dovetail.gpu.models import normalise
 from dovetail.kube.auth import trust
@@ -131,7 +132,7 @@ class Prometheus:
         if of == "Model" and name is not None:
             found = {each: its for each, its in found.items() if each == name}
         if not found and name is not None:
-            raise NoSamplesError(f"Prometheus has no samples of {name}")
+            raise NoSamplesError(says.PROMETHEUS_HAS_NO_SAMPLES(name=name))
         order = sorted(found, key=lambda each: (int(each) if each.isdecimal() else 0, each))
         return [of_sums(each, sums=found[each]) for each in order]
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, Protocol
 
 from dovetail.answers.use.series import SeriesRow
+from dovetail.api.reasons import problems as says
+from dovetail.api.reasons.clause import SaidError
 from dovetail_gateway.samples.rings import Grid
 from dovetail_gateway.samples.sampler import Sampler
 from dovetail_gateway.samples.series import by_place, of_devices
@@ -15,7 +17,7 @@ Group = Literal["Cluster", "Model", "Node", "Device"]
 MOST_KEPT: Final = 64
 
 
-class NoSamplesError(LookupError):
+class NoSamplesError(SaidError):
     """A node or a model of which there are no samples."""
 
 
@@ -54,7 +56,8 @@ class RingCurves:
         if name is None:
             return sorted(groups.items())
         if name not in groups:
-            raise NoSamplesError(f"there are no samples of the {key} {name}")
+            no_samples = says.NO_SAMPLES_OF_MODEL if key == "model" else says.NO_SAMPLES_OF_NODE
+            raise NoSamplesError(no_samples(name=name))
         uuids = groups[name]
         if of != "Device":
             return [(name, uuids)]

@@ -28,6 +28,7 @@ BODY_TOO_LARGE: Final = clause("BodyTooLarge", "the body is above {most_bytes} b
 VALUE_REFUSED: Final = clause("ValueRefused", "{problem}")
 WRONG_TIME: Final = clause("WrongTime", '{field} "{value}": {problem}; write for example 2026-01-31T18:00:00Z')
 NOT_BEFORE: Final = clause("NotBeforeUntil", 'since "{since}": must be before until, which is {until}')
+AFTER_NOW: Final = clause("AfterNow", 'at "{at}": must not be after now, which is {now}')
 NOT_A_DAY_BEFORE: Final = clause("NotADayBeforeUntil", 'since "{since}": must be a day before until, which is {until}')
 
 # Who asks, and how often
@@ -140,6 +141,7 @@ QUOTA_HAS_CHANGED: Final = clause(
 NO_TASK: Final = clause("NoSuchTask", "there is no task {task} that you may list")
 NO_SAMPLES_OF_NODE: Final = clause("NoSamplesOfNode", "there are no samples of the node {name}")
 NO_SAMPLES_OF_MODEL: Final = clause("NoSamplesOfModel", "there are no samples of the model {name}")
+PROMETHEUS_HAS_NO_SAMPLES: Final = clause("PrometheusHasNoSamples", "Prometheus has no samples of {name}")
 NO_SAMPLES_OF_NAMESPACE: Final = clause("NoSamplesOfNamespace", "there are no samples of the namespace {name}")
 NO_SAMPLES_OF_JOB: Final = clause(
     "NoSamplesOfJob", "there are no samples of a job {job} in namespace {namespace} that you may list"

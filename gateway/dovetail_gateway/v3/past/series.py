@@ -74,7 +74,7 @@ class TimeSeries:
         check_time("at", text=call.query.at)
         now, asked = int(self._now().timestamp()), int(moment(call.query.at).timestamp())
         if asked > now:
-            raise _invalid(f'at "{call.query.at}": must not be after now, which is {timestamp(self._now())}')
+            raise _invalid(says.AFTER_NOW(at=call.query.at, now=timestamp(self._now())))
         rings, kept = self._sampler.devices, self._sampler.since
         # The sample of the step that has just begun may not have been taken yet.
         at = min(asked, rings.last) if asked - rings.last <= STEP_SECONDS else asked
@@ -124,7 +124,7 @@ class TimeSeries:
         try:
             return _Found(rows=await self._rings.rows(of, name=wanted.name, times=times), problem=problem)
         except NoSamplesError as error:
-            raise RequestFailedError(404, reason="NotFound", message=str(error)) from error
+            raise RequestFailedError(404, reason="NotFound", sentence=error.sentence) from error
 
     def _with_queue(self, rows: Sequence[SeriesRow], *, times: Grid, sees: Visibility) -> list[SeriesRow]:
         """The cluster's curves with the queue of the jobs that the caller may list."""
