@@ -12,7 +12,7 @@ from dovetail.sdk.aio import runtime
 from dovetail.sdk.aio.jobs import AsyncJob
 from dovetail.sdk.aio.transport import AsyncTransport
 from dovetail.sdk.calls import v3
-from dovetail.sdk.errors import DovetailError, WaitTimeoutError
+from dovetail.sdk.errors import BusyError, DovetailError, NotFoundError, UnreachableError, WaitTimeoutError
 from dovetail.sdk.functions import outcomes
 from dovetail.sdk.functions.outcomes import Outcome
 from dovetail.sdk.functions.runner import MARK
@@ -205,7 +205,7 @@ class AsyncMapJob(AsyncJob):
     async def _task(self, index: int) -> AsyncJob | None:
         try:
             details = await self._transport.send(v3.job(self.namespace, name=f"{self.name}-t{index}"))
-        except DovetailError:
+        except NotFoundError:
             return None
         return AsyncJob(details.row, transport=self._transport)
 
@@ -230,16 +230,22 @@ async def as_completed(
 
 
 async def printed(job: AsyncJob, *, worker: int) -> Outcome | None:
-    """The outcome in the log of a worker that has ended; None if there is none."""
+    """The outcome in the log of a worker that has ended; None if there is none.
+
+    Raises `BusyError` or `UnreachableError` if the gateway does not say so: another call may find it.
+    """
     begun = time.monotonic()
     while True:
+        is_late = time.monotonic() - begun >= _LATE_SECONDS
         try:
             lines = [line async for line in job.logs(worker=worker) if line.startswith(MARK)]
             found = outcomes.in_log(lines)
-        except DovetailError:
+        except DovetailError as error:
+            if is_late and isinstance(error, BusyError | UnreachableError):
+                raise
             # The log goes with its pod.
             found = None
-        if found is not None or time.monotonic() - begun >= _LATE_SECONDS:
+        if found is not None or is_late:
             return found
         await runtime.sleep(_ASK_SECONDS)
 
