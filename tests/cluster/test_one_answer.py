@@ -46,6 +46,8 @@ class Question:
     command: tuple[str, ...] | None = None
     sdk: Callable[[AsyncClient, str], Any]
     body: Callable[[str], Any] | None = None
+    # What follows the command's options.
+    words: tuple[str, ...] = ()
     # What a command's answer has beside the part.
     of_command: str = ""
 
@@ -101,6 +103,8 @@ QUESTIONS: Final = {
         schema="DryRun",
         sdk=lambda client, namespace: client.dry_run(spec=SPEC, namespace=namespace),
         body=lambda namespace: {"namespace": namespace, "spec": SPEC},
+        command=("gbatch", "--dry-run", "--gpus", "4(V100)"),
+        words=("true",),
     ),
     "effects": Question(
         path="jobs/{namespace}/waits/effects",
@@ -223,5 +227,5 @@ async def commanded(question: Question, *, shell: Shell) -> Any:
     words = [*question.command, "--kubeconfig", str(shell.kubeconfig), "-o", "json"]
     # A question about the whole cluster has no namespace.
     words += [] if question.command[0] in {"audit", "doctor", "quota"} else ["--namespace", shell.namespace]
-    found = json.loads(await asyncio.to_thread(main_output, *words))
+    found = json.loads(await asyncio.to_thread(main_output, *words, *question.words))
     return found[question.of_command] if question.of_command else found

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from dovetail.api.gpujob import GPUJob
 from dovetail_cli.cluster import this_machine
@@ -16,6 +16,10 @@ from dovetail_cli.submit.profiles import console_page
 from dovetail_cli.submit.profiles.effective import gateway_of
 from dovetail_cli.ui import output
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
+
+if TYPE_CHECKING:
+    from dovetail.answers.questions import DryRun
+    from dovetail.sdk.calls.call import Call
 
 _UNSAID: Final = (
     "Where and when it would start is not said: that takes the right to list the cluster's nodes and pods, or the "
@@ -48,8 +52,8 @@ def submit(
 
     It starts `after` others; `file` is submitted with it. `local` counts on a local node, `asked` on a cluster.
 
-    With `dry_run` let the API server check it, and say where and when it would start. A job that no node could ever run
-    is refused, unless it may `wait_for_capacity`.
+    With `dry_run` let the API server check it, and say where and when it would start: as JSON, the answer of REST v3.
+    A job that no node could ever run is refused, unless it may `wait_for_capacity`.
     """
 
     async def go(cluster: Cluster) -> None:
@@ -136,45 +140,49 @@ def check_program(command: Sequence[str]) -> None:
 async def _checked(
     job: GPUJob, *, attached: Sequence[attachments.Attachment], profile: str | None, cluster: Cluster, form: str
 ) -> str:
+    import msgspec
+
+    from dovetail_cli.cluster import gateway as gateways
+
     job = attachments.preview(job, attached=attached)
     created = await create.create(cluster, job=job, dry_run=True)
     wanted = create.as_manifest(job)
-    if attached and form != "table":
+    if attached and form == "yaml":
         along = " and ".join(_ALONG[each.purpose] for each in attached)
         verb = "are" if len(attached) > 1 else "is"
         print(f"dovetail: {along} {verb} no part of the manifest: gbatch copies them in", file=sys.stderr)
     match form:
         case "json":
-            return output.as_json(wanted)
+            found = await _foretold(created, profile=profile, cluster=cluster)
+            return output.as_json(msgspec.to_builtins(found))
         case "yaml":
             return output.as_yaml(wanted)
         case _:
             would = f"Job {wanted['metadata']['name']} would be submitted (-o yaml shows it)."
-            return output.wrapped(f"{would}\n{await _foretold(created, profile=profile, cluster=cluster)}", hang=0)
+            try:
+                text = (await _foretold(created, profile=profile, cluster=cluster)).text
+                text = this_machine.said(text) if this_machine.is_one(cluster) else text
+            except gateways.UnansweredError:
+                text = _UNSAID
+            return output.wrapped(f"{would}\n{text}", hang=0)
 
 
-async def _foretold(job: GPUJob, *, profile: str | None, cluster: Cluster) -> str:
-    from dovetail.answers.questions import DryRun
+async def _foretold(job: GPUJob, *, profile: str | None, cluster: Cluster) -> "DryRun":
+    """The queue's answer. Raises `UnansweredError`, and `CommandError` for a request that is invalid."""
     from dovetail.query.dry_run import dry_run
     from dovetail.sdk.calls import v3
-    from dovetail.sdk.calls.call import Call
     from dovetail_cli.cluster import gateway as gateways
     from dovetail_cli.cluster import snapshot
     from dovetail_cli.ui import progress, times
 
-    async def here() -> DryRun:
+    async def here() -> "DryRun":
         with progress.patiently() as say:
             return dry_run(job, objects=await snapshot.take(cluster, say=say), now=times.utc_now())
 
-    async def there() -> Call[DryRun]:
+    async def there() -> "Call[DryRun]":
         return v3.dry_run(cluster.namespace, spec=create.as_manifest(job)["spec"])
 
-    try:
-        found = await gateways.answered(
-            cluster, here=here, there=there, url=lambda: gateway_of(cluster, profile=profile)
-        )
-    except gateways.UnansweredError:
-        return _UNSAID
+    found = await gateways.answered(cluster, here=here, there=there, url=lambda: gateway_of(cluster, profile=profile))
     if found.outcome == "Invalid":
         raise CommandError(found.text)
-    return this_machine.said(found.text) if this_machine.is_one(cluster) else found.text
+    return found
