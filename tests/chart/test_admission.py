@@ -312,6 +312,22 @@ def test_whatever_the_policy_restricts_of_a_new_pod_is_found_by_its_condition(re
     assert of_others <= {names.KUEUE_QUEUE}
 
 
+def test_whatever_the_policy_restricts_of_jobs_is_found_by_its_condition(render: Render) -> None:
+    policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-owners"]["spec"]
+    (condition,) = policy["matchConditions"]
+    operator = "system:serviceaccount:dovetail-system:dovetail-operator"
+    assert condition["expression"].startswith(f"request.userInfo.username != '{operator}' && (")
+    for where in ("object.metadata.labels", "object.spec.template.metadata.labels"):
+        assert f"{where}.exists(k, k.startsWith('{names.GROUP}/'))" in condition["expression"]
+    for name in (names.PLAN, names.GUESTS_MANAGER):
+        assert f"'{name}'" in condition["expression"]
+    assert "o.kind == 'GPUJob'" in condition["expression"]
+    # All others that it names are labels.
+    quoted = set(re.findall(rf"'({names.GROUP}/[^']*)'", json.dumps([policy["variables"], policy["validations"]])))
+    labels = {*CLAIMS, names.LABEL_JOB, names.LABEL_PLACEHOLDER} - {names.PLAN}
+    assert quoted - labels == {names.PLAN, names.GUESTS_MANAGER, f"{names.GROUP}/"}
+
+
 def test_a_pod_of_others_meets_one_policy(render: Render) -> None:
     """For each that it meets, the API server converts it anew, even where the first condition ends the policy."""
     meets = set()
