@@ -210,9 +210,8 @@ def test_a_job_without_its_user_is_refused_or_not_by_webhook_and_policy_alike(
 ) -> None:
     chart = render(users__required=required)
     assert hooks(chart)["gpujobs.dovetail.dev"]["failurePolicy"] == failure
-    variables = named(chart, "ValidatingAdmissionPolicy")["dovetail-users"]["spec"]["variables"]
-    (expected,) = [each["expression"] for each in variables if each["name"] == "expected"]
-    assert ("variables.said == ''" in expected) is not required
+    (condition,) = named(chart, "ValidatingAdmissionPolicy")["dovetail-users"]["spec"]["matchConditions"]
+    assert ("== '' || request.userInfo.username == '" in condition["expression"]) is not required
 
 
 def test_users_cannot_be_required_where_no_webhook_writes_them(helm: Helm) -> None:

@@ -598,6 +598,12 @@ condition `old`. */}}
 k in {{ .now }} && !({{ .old }} && k in {{ .before }} && {{ .before }}[k] == {{ .now }}[k]))
 {{- end }}
 
+{{/* CEL: the user that a GPUJob says it is of. Call with the object's name. */}}
+{{- define "dovetail.userOf" -}}
+has({{ . }}.metadata.annotations) && 'dovetail.dev/user' in {{ . }}.metadata.annotations ?
+{{ . }}.metadata.annotations['dovetail.dev/user'] : ''
+{{- end }}
+
 {{/* CEL: whether an update changes this field of the metadata, which is `labels` or `annotations`. */}}
 {{- define "dovetail.differs" -}}
 (has(object.metadata.{{ . }}) ? object.metadata.{{ . }} : {}) != (has(oldObject.metadata.{{ . }}) ? oldObject.metadata.{{ . }} : {})
