@@ -238,7 +238,18 @@ class QuotasCollector(Collector):
         wrong = GaugeMetricFamily(
             "dovetail_quota_contradictory", "1 while a GPUQuota contradicts its tree, otherwise 0.", labels=["quota"]
         )
+        expected, error = (
+            GaugeMetricFamily(f"dovetail_quota_forecast_{name}", text, labels=["quota"])
+            for name, text in (
+                ("gpus", "GPUs that the jobs of a GPUQuota are expected to request at most in this hour of the week."),
+                ("error_gpus", "Mean absolute error of the forecasts of past hours in GPUs."),
+            )
+        )
         for quota in self._state.store.quotas.all[:_MOST_NAMESPACES]:
+            if (forecast := quota.status.forecast) is not None and forecast.hours:
+                error.add_metric([quota.metadata.name], forecast.error)
+            if forecast is not None and forecast.expected is not None:
+                expected.add_metric([quota.metadata.name], forecast.expected)
             if (valid := find_condition(quota.status.conditions, type="Valid")) is not None:
                 wrong.add_metric([quota.metadata.name], float(valid.status == "False"))
             known = quota.status.guarantee
@@ -256,7 +267,7 @@ class QuotasCollector(Collector):
             if known.memory is not None:
                 for name, mib in msgspec.structs.asdict(known.memory).items():
                     of_memory.add_metric([quota.metadata.name, name.removesuffix("_mib")], mib << 20)
-        return [family, of_memory, wrong]
+        return [family, of_memory, wrong, expected, error]
 
 
 class LeaseCollector(Collector):

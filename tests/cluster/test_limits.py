@@ -221,6 +221,15 @@ def day(**more: Any) -> dict[str, Any]:
             {"guaranteeWindows": [day()], "per": "User"},
             "guaranteeWindows and reserve are for all whom the quota applies to: per must be Together",
         ),
+        (
+            {"forecast": {"gpus": 4}, "per": "User"},
+            "forecast is for all whom the quota applies to: per must be Together",
+        ),
+        (
+            {"forecast": {"gpus": 9}, "limit": {"gpus": 8}},
+            "forecast.gpus must not be above limit.gpus: raise the limit or lower the forecast",
+        ),
+        ({"forecast": {"gpus": 4, "timeZone": "berlin"}}, "timeZone must be the name of a time zone, such as Europe"),
         ({"reserve": {"gpus": 4}}, "reserve is a part of the guarantee: set guaranteed.gpus or guaranteeWindows"),
         (
             {"guaranteed": {"gpus": 8}, "reserve": {"gpus": 6, "gpusPerReplica": 4}},

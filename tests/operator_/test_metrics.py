@@ -186,6 +186,19 @@ def test_the_quotas_of_a_tree_have_series_and_others_have_none() -> None:
     assert registry.get_sample_value("dovetail_quota_gpus", {"quota": "plain", "kind": "used"}) is None
 
 
+@pytest.mark.parametrize(
+    ("known", "values"), [({"expected": 6, "error": 1.5, "hours": 9}, (6, 1.5)), ({}, (None, None))]
+)
+def test_the_forecast_of_a_quota_has_series_once_it_has_one(known: dict[str, Any], values: tuple[Any, Any]) -> None:
+    state, registry = make_state(), CollectorRegistry()
+    forecast = {"since": at(-9000), "hour": at(-5)} | known
+    quota = {"metadata": {"name": "q"}, "spec": {"forecast": {"gpus": 8}}, "status": {"forecast": forecast}}
+    state.store.quotas.update(msgspec.convert(quota, GPUQuota))
+    registry.register(QuotasCollector(state))
+    names = "dovetail_quota_forecast_gpus", "dovetail_quota_forecast_error_gpus"
+    assert tuple(registry.get_sample_value(name, {"quota": "q"}) for name in names) == values
+
+
 @pytest.mark.parametrize(("valid", "value"), [("False", 1.0), ("True", 0.0), (None, None)])
 def test_a_quota_that_contradicts_its_tree_has_a_series(valid: str | None, value: float | None) -> None:
     state, registry = make_state(), CollectorRegistry()

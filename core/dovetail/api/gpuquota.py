@@ -85,6 +85,23 @@ class Reserve(Described, frozen=True, kw_only=True, omit_defaults=False):
     ] = 60
 
 
+class Forecast(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """Guarantees what the jobs of the quota are expected to request, by what they requested in earlier weeks."""
+
+    gpus: Annotated[int, Meta(description="The most GPUs that the forecast guarantees.", ge=1, le=100_000)]
+    margin_percent: Annotated[
+        int, Meta(description="How much is guaranteed beyond the forecast, in percent of it.", ge=0, le=100)
+    ] = 10
+    time_zone: Annotated[
+        str,
+        Meta(
+            description="Name of the time zone by whose clock hours of the week are the same, such as Europe/Berlin.",
+            pattern=TIME_ZONE,
+            max_length=64,
+        ),
+    ] = "UTC"
+
+
 class GPUAmounts(Described, frozen=True, kw_only=True):
     """A number of GPUs, and an amount of their memory. A share counts as its fraction."""
 
@@ -165,6 +182,13 @@ class GPUQuotaSpec(Described, frozen=True, kw_only=True):
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
     ] = []
+    forecast: Annotated[
+        Forecast | None,
+        Meta(
+            description="More windows, which the operator adds by a forecast of what the jobs of the quota request. "
+            "Unset: none."
+        ),
+    ] = None
     reserve: Annotated[
         Reserve | None,
         Meta(
@@ -275,6 +299,34 @@ class QuotaReserve(Described, frozen=True, kw_only=True, omit_defaults=False):
     lent: Annotated[int, Meta(description="Of those that are ready, those in use by jobs that leave.", ge=0)] = 0
 
 
+class QuotaForecast(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """What the jobs of the quota are expected to request, and how far such forecasts were from what they did."""
+
+    time_zone: Annotated[str, Meta(description="The time zone of the hours.", max_length=64)] = "UTC"
+    since: Annotated[Timestamp, Meta(description="The hour since which it is observed (RFC 3339).")]
+    hour: Annotated[Timestamp, Meta(description="The hour that is observed now (RFC 3339).")]
+    peak: Annotated[float, Meta(description="The most GPUs in use or requested at a time of that hour.", ge=0)] = 0.0
+    expected: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(description="The forecast of that peak in GPUs; unset if no such hour was observed yet."),
+    ] = None
+    error: Annotated[
+        float, Meta(description="Mean absolute error of the forecasts of past hours in GPUs; late hours count most.")
+    ] = 0.0
+    hours: Annotated[int, Meta(description="Number of past hours that had a forecast.", ge=0)] = 0
+    windows: Annotated[
+        list[GuaranteeWindow], Meta(description="What is guaranteed by it in the next 24 hours.", max_length=24)
+    ] = []
+    profile: Annotated[
+        list[float],
+        Meta(
+            description="The expected peak in GPUs of each hour of the week, from Monday 00:00 on; -1 for an hour that "
+            "was not observed yet.",
+            max_length=168,
+        ),
+    ] = []
+
+
 class GPUQuotaStatus(Described, frozen=True, kw_only=True):
     """The usage of the quota. Only the operator writes it."""
 
@@ -295,6 +347,9 @@ class GPUQuotaStatus(Described, frozen=True, kw_only=True):
         QuotaGuarantee | None, Meta(description="What its guarantee holds, lends and borrows; unset outside a tree.")
     ] = None
     reserve: Annotated[QuotaReserve | None, Meta(description="What is ready of its reserve; unset without one.")] = None
+    forecast: Annotated[
+        QuotaForecast | None, Meta(description="The forecast of its demand; unset without spec.forecast.")
+    ] = None
     conditions: Annotated[
         list[Condition],
         Meta(
@@ -354,6 +409,15 @@ SPEC_RULES: Final = [
     {
         "rule": f"!has(self.per) || self.per == 'Together' || (({_NO_WINDOWS}) && !has(self.reserve))",
         "message": "guaranteeWindows and reserve are for all whom the quota applies to: per must be Together",
+    },
+    {
+        "rule": "!has(self.forecast) || !has(self.per) || self.per == 'Together'",
+        "message": "forecast is for all whom the quota applies to: per must be Together",
+    },
+    {
+        "rule": "!has(self.forecast) || !has(self.limit) || !has(self.limit.gpus) || "
+        "self.forecast.gpus <= self.limit.gpus",
+        "message": "forecast.gpus must not be above limit.gpus: raise the limit or lower the forecast",
     },
     {
         "rule": f"{_NO_WINDOWS} || !has(self.limit) || !has(self.limit.gpus) || "

@@ -93,6 +93,17 @@ def test_another_file_is_refused_with_its_problem(tmp_path: Path, text: str, pro
             "spec.guaranteeWindows[0].gpus 4: must not be above the limit of 3 GPUs",
         ),
         (f"{{guaranteeWindows: [{{{DAY}}}], per: User}}", "spec.per User: must be Together with guaranteeWindows or"),
+        (
+            "{forecast: {gpus: 4}, per: User}",
+            "spec.per User: must be Together with a forecast, which is for all of them",
+        ),
+        ("{forecast: {gpus: 9}, limit: {gpus: 8}}", "spec.forecast.gpus 9: must not be above the limit of 8 GPUs"),
+        (
+            "forecast: {gpus: 9, timeZone: Europe/Berln}",
+            "spec.forecast.timeZone Europe/Berln: there is no such time zone; name one such as Europe/Berlin",
+        ),
+        ("forecast: {timeZone: UTC}", "spec.forecast: gpus is missing"),
+        ("forecast: {gpus: 9, marginPercent: 200}", "spec.forecast.marginPercent 200: must be"),
         ("reserve: {gpus: 2}", "spec.reserve: is a part of the guarantee: set guaranteed.gpus or guaranteeWindows"),
         (
             "{guaranteed: {gpus: 4}, reserve: {gpus: 3, gpusPerReplica: 2}}",

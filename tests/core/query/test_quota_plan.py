@@ -125,3 +125,12 @@ def test_quotas_that_contradict_each_other_are_refused(
     objects: ClusterObjects, changed: list[GPUQuota], is_refused: bool
 ) -> None:
     assert plan_quotas(objects, changed=changed, now=NOW).is_refused is is_refused
+
+
+def test_a_changed_quota_keeps_the_forecast_of_its_demand(objects: ClusterObjects) -> None:
+    hours = {"name": "forecast-0", "start": "00:00", "end": "00:00", "gpus": 1}
+    status = {"forecast": {"since": at(-9000), "hour": at(-60), "windows": [hours]}}
+    before = quota("team", namespaces=["team"], forecast={"gpus": 1}, status=status)
+    changed = quota("team", namespaces=["team"], forecast={"gpus": 1}, shares=2)
+    found = plan_quotas(replace(objects, quotas=[before]), changed=[changed], now=NOW)
+    assert [(each.name, each.before, each.after) for each in found.quotas] == [("team", 1.0, 1.0)]

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.gpuquota import GPUQuotaStatus
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.verdicts import Verdict, Waits
 from dovetail_operator.queue.cycle import Cycle, decide, running_jobs, survey
@@ -141,6 +142,19 @@ def test_jobs_leave_before_a_window_begins(start: float, is_asked: bool) -> None
     state = reserving(quota)
     look(state)
     assert bool(look(state)[0].orders) is is_asked
+
+
+def test_jobs_leave_before_an_hour_for_which_more_is_forecast() -> None:
+    begins = NOW + timedelta(seconds=75)
+    hour = {"name": "forecast", "start": begins.strftime("%H:%M"), "end": "23:59", "gpus": 1}
+    known = {"since": at(-3600), "hour": at(-60), "windows": [hour]}
+    reserve = msgspec.to_builtins(READY.spec)["reserve"]
+    quota = make_quota("team", namespaces=["team"], forecast={"gpus": 1}, reserve=reserve)
+    found = msgspec.convert({"forecast": known}, GPUQuotaStatus)
+    state = reserving(msgspec.structs.replace(quota, status=found))
+    look(state)
+    orders = look(state)[0].orders
+    assert {victim: order.by.key for victim, order in orders.items()} == {"uid-borrows-1": "reserve/team"}
 
 
 def test_the_reserve_in_question_proves_its_own_notices() -> None:

@@ -28,6 +28,12 @@ PARENT_APART: Final = clause(
 PARENTS_IN_CIRCLE: Final = clause(
     "ParentsInCircle", "its parents form a circle ({circle}): it acts without a parent", reason=PARENT_CIRCLE
 )
+NO_TIME_ZONE_OF_FORECAST: Final = clause(
+    "NoSuchTimeZoneOfForecast",
+    "its forecast is in the time zone {zone}, which does not exist: nothing is forecast until you name one, such as "
+    "Europe/Berlin",
+    reason=TIME_ZONE_UNKNOWN,
+)
 NO_TIME_ZONE: Final = clause(
     "NoSuchTimeZone",
     "its window {window} is in the time zone {zone}, which does not exist: the window does not count until you name "

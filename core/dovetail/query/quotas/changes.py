@@ -100,6 +100,28 @@ def _problem_of_windows(spec: GPUQuotaSpec) -> str:
             return (
                 f"{path}.timeZone {each.time_zone}: there is no such time zone; name one such as Europe/Berlin or UTC"
             )
+    return _problem_of_forecast(spec) or _problem_of_reserve(spec)
+
+
+def _problem_of_forecast(spec: GPUQuotaSpec) -> str:
+    """The same of the forecast of its demand."""
+    said, most = spec.forecast, spec.limits.gpus
+    if said is None:
+        return ""
+    if spec.per != "Together":
+        return f"spec.per {spec.per}: must be Together with a forecast, which is for all of them"
+    if most is not None and said.gpus > most:
+        return (
+            f"spec.forecast.gpus {said.gpus}: must not be above the limit of {most} GPUs: raise the limit or lower the "
+            "forecast"
+        )
+    if zone_named(said.time_zone) is None:
+        return f"spec.forecast.timeZone {said.time_zone}: there is no such time zone; name one such as Europe/Berlin"
+    return ""
+
+
+def _problem_of_reserve(spec: GPUQuotaSpec) -> str:
+    """The same of its reserve."""
     reserve = spec.reserve
     if reserve is None:
         return ""

@@ -3,7 +3,7 @@
 The queue's cycle runs twice on the same objects, with the quotas as they are and as they would be.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -39,7 +39,7 @@ def plan_quotas(
     What `reader` may not read is counted and not named.
     """
     known = {quota.metadata.name: quota for quota in objects.quotas or ()}
-    then = list((known | {quota.metadata.name: quota for quota in changed}).values())
+    then = list((known | {quota.metadata.name: _continued(quota, known=known) for quota in changed}).values())
     before = _outcome(objects, now=now)
     after = _outcome(replace(objects, quotas=then), now=now)
     found = {*before.tree.by_name, *after.tree.by_name}
@@ -78,6 +78,12 @@ def _seen(jobs: Iterable[str], *, reader: Reader) -> tuple[list[str], int]:
     found = list(jobs)
     seen = sorted(each for each in found if reader.sees(each.partition("/")[0]))
     return seen, len(found) - len(seen)
+
+
+def _continued(quota: GPUQuota, *, known: Mapping[str, GPUQuota]) -> GPUQuota:
+    """The changed quota with the status of the one that it replaces, which has the forecast of its demand."""
+    before = known.get(quota.metadata.name)
+    return quota if before is None else msgspec.structs.replace(quota, status=before.status)
 
 
 def _guaranteed(tree: Tree, *, name: str) -> float | None:

@@ -15,11 +15,12 @@ import msgspec
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob, KeptOnNode
-from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaReserve
+from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaForecast, QuotaReserve
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.models import Model
+from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.pods.options.annotations import priority_in
 from dovetail.pods.tenancy import Child, child_of
 from dovetail.queue.limits import (
@@ -37,7 +38,7 @@ from dovetail.queue.limits.pools import in_pools, pools_of
 from dovetail.queue.limits.quota_usage import Counted, spell_of, status_of
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.gate import Refused
-from dovetail.queue.quota_tree.guarantee_windows import in_force
+from dovetail.queue.quota_tree.guarantee_windows import has_windows, in_force
 from dovetail.queue.quota_tree.loans import Loans
 from dovetail.queue.quota_tree.tree import Capacity, Tree, counts_memory, models_of
 
@@ -152,7 +153,7 @@ class Quotas:
         Call it before jobs are counted: memory counts by the sizes of the GPUs. The windows of a quota with a reserve
         count before they begin: jobs that end for it have `grace_seconds`, and their pods as long as they need.
         """
-        if any(quota.spec.guarantee_windows for quota in self._quotas.values()):
+        if any(has_windows(quota.spec) for quota in self._quotas.values()):
             lead = grace_seconds + min(self._longest_end_seconds, _LONGEST_END_SECONDS) + _SLACK_SECONDS
             self._times = now, now + timedelta(seconds=lead)
             before, self._in_force = self._in_force, self._with_windows(self._times)
@@ -211,7 +212,7 @@ class Quotas:
     def keep_for_a_time(self) -> bool:
         """Whether time alone changes what a quota keeps."""
         return any(
-            quota.spec.advance_reservations or quota.spec.guarantee_windows or quota.spec.reserve
+            quota.spec.advance_reservations or has_windows(quota.spec) or quota.spec.reserve
             for quota in self._quotas.values()
         )
 
@@ -408,6 +409,7 @@ class Quotas:
                 status_of(quota, everyone=whose.get(name, ()), used=used, now=now, has_shares=name in self._shares),
                 kept=self.kept.get(name, []),
                 reserve=self.reserves.get(name),
+                forecast=_forecast(quota, everyone=whose.get(name, ()), now=now),
             )
             for name, quota in self._quotas.items()
         }
@@ -473,3 +475,15 @@ def spec_in_pools(spec: Mapping[str, Any], *, pools: tuple[str, ...] | Refused) 
     Unchanged where the job may not use the pool it requests.
     """
     return spec if isinstance(pools, Refused) else in_pools(spec, pools=pools)
+
+
+def _forecast(quota: GPUQuota, *, everyone: Iterable[Counted], now: datetime) -> QuotaForecast | None:
+    """The forecast of what the jobs of a quota request, with what they use and wait for now; None without one."""
+    if quota.spec.forecast is None:
+        return None
+    from dovetail.queue.quota_tree import demand_forecast  # noqa: PLC0415 - most clusters have no forecast
+
+    milli = sum(each.milli for each in everyone if each.end is None)
+    return demand_forecast.observed(
+        quota.status.forecast, said=quota.spec.forecast, demand_gpus=milli / WHOLE_MILLI, now=now
+    )

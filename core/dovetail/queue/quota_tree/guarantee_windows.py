@@ -1,4 +1,4 @@
-"""The guarantees of quotas by the calendar: what holds at a time. Pure."""
+"""The guarantees of quotas by the calendar and by forecast: what holds at a time. Pure."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from dovetail.api.gpuquota import GPUAmounts, GPUQuota, GPUQuotaSpec, GuaranteeWindow
+from dovetail.api.gpuquota import Forecast, GPUAmounts, GPUQuota, GPUQuotaSpec, GuaranteeWindow
 
-_DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _DAY: Final = timedelta(days=1)
 
 
@@ -24,21 +24,37 @@ def zone_named(name: str) -> ZoneInfo | None:
         return None
 
 
-def without_zone(spec: GPUQuotaSpec) -> list[GuaranteeWindow]:
-    """The windows whose time zone does not exist. They do not count."""
-    return [each for each in spec.guarantee_windows if zone_named(each.time_zone) is None]
+def without_zone(spec: GPUQuotaSpec) -> list[GuaranteeWindow | Forecast]:
+    """The windows, and the forecast, whose time zone does not exist. They do not count."""
+    said: list[GuaranteeWindow | Forecast] = [*spec.guarantee_windows]
+    if spec.forecast is not None:
+        said.append(spec.forecast)
+    return [each for each in said if zone_named(each.time_zone) is None]
 
 
 def in_force(quota: GPUQuota, *, at: Sequence[datetime]) -> GPUQuota:
     """The quota with the highest guarantee of these times; unchanged without windows."""
-    spec = quota.spec
-    if not spec.guarantee_windows:
+    spec, windows = quota.spec, windows_of(quota)
+    if not windows:
         return quota
     said = spec.guaranteed or GPUAmounts(gpus=0)
-    of_windows = [each.gpus for each in spec.guarantee_windows if any(_holds(each, at=moment) for moment in at)]
+    of_windows = [each.gpus for each in windows if any(_holds(each, at=moment) for moment in at)]
     gpus = max(*of_windows, said.gpus or 0) if of_windows else said.gpus
     guaranteed = msgspec.structs.replace(said, gpus=gpus)
     return msgspec.structs.replace(quota, spec=msgspec.structs.replace(spec, guaranteed=guaranteed))
+
+
+def windows_of(quota: GPUQuota) -> Sequence[GuaranteeWindow]:
+    """The windows that the quota has, and those that its forecast adds."""
+    forecast = quota.status.forecast
+    if quota.spec.forecast is None or forecast is None:
+        return quota.spec.guarantee_windows
+    return [*quota.spec.guarantee_windows, *forecast.windows]
+
+
+def has_windows(spec: GPUQuotaSpec) -> bool:
+    """Whether time alone changes what is guaranteed."""
+    return bool(spec.guarantee_windows) or spec.forecast is not None
 
 
 def _holds(window: GuaranteeWindow, *, at: datetime) -> bool:
@@ -52,7 +68,7 @@ def _holds(window: GuaranteeWindow, *, at: datetime) -> bool:
 
 def _period(window: GuaranteeWindow, *, day: date, zone: ZoneInfo) -> Iterator[tuple[datetime, datetime]]:
     """The period of a window that begins on this day, in UTC; nothing on other days than its own."""
-    if window.days and _DAYS[day.weekday()] not in window.days:
+    if window.days and DAYS[day.weekday()] not in window.days:
         return
     begins, ends = time.fromisoformat(window.start), time.fromisoformat(window.end)
     last = day if begins < ends else day + _DAY

@@ -8,6 +8,7 @@ from dovetail.api.gpuquota import GPUAmounts, GPUQuota, Reserve
 from dovetail.api.reasons.clause import Sentence
 from dovetail.api.reasons.quotas import OF_QUOTA
 from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.queue.quota_tree.guarantee_windows import has_windows
 from dovetail.queue.quota_tree.resources import GPUS, MEMORY, counts_model, model_name
 
 # An amount of each resource of a tree: GPUs in thousandths, memory in MiB; None where nothing is said about one.
@@ -127,7 +128,7 @@ def is_in_tree(quotas: Iterable[GPUQuota]) -> frozenset[str]:
         if quota.spec.per == "Together"
         and (
             quota.spec.guaranteed is not None
-            or quota.spec.guarantee_windows
+            or has_windows(quota.spec)
             or quota.spec.parent is not None
             or quota.metadata.name in parents
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dovetail.api.gpuquota import GPUAmounts, GPUQuota
+from dovetail.api.gpuquota import GPUAmounts, GPUQuota, GuaranteeWindow
 from dovetail.api.reasons import quotas as sentences
 from dovetail.api.reasons.clause import Clause, Sentence
 from dovetail.gpu.request import WHOLE_MILLI
@@ -116,7 +116,11 @@ class _Builder:
     def tree(self) -> Tree:
         for name, quota in self._quotas.items():
             for each in without_zone(quota.spec):
-                self._find(name, why=sentences.NO_TIME_ZONE(window=each.name, zone=each.time_zone))
+                if isinstance(each, GuaranteeWindow):
+                    why = sentences.NO_TIME_ZONE(window=each.name, zone=each.time_zone)
+                else:
+                    why = sentences.NO_TIME_ZONE_OF_FORECAST(zone=each.time_zone)
+                self._find(name, why=why)
         for name in self._children.get(None, ()):
             self._sum_up(name)
         self._share_out(None, rooms=self._usable())

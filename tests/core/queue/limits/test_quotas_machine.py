@@ -49,6 +49,7 @@ SPECS: Final[tuple[dict[str, Any], ...]] = (
     {"namespaces": ["vision"], "memory": "40Gi", "parent": "root"},
     {"namespaces": ["vision"], "guaranteed": 1, "guaranteeWindows": [NOON], "reserve": {"gpus": 1}},
     {"namespaces": ["speech"], "guaranteeWindows": [NOON, AFTERNOON], "parent": "root"},
+    {"namespaces": ["vision"], "forecast": {"gpus": 3}, "guaranteed": 1, "reserve": {"gpus": 1}},
 )
 SUBJECTS: Final = tuple(
     Subject(namespace=namespace, user=user, project=project)
