@@ -38,6 +38,7 @@ from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate, Leaving
 from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.victims import Running
+from dovetail.queue.quota_tree.demand_forecast import observed
 from dovetail.queue.verdicts import Admitted
 
 # A Monday.
@@ -52,6 +53,9 @@ RULES: Final = Rules(reclaim_grace_seconds=30.0)
 SHAPES: Final = {"conversation": (1.7, 3.3), "coding": (2.8, 34.6)}
 # The coefficient of variation of the load of a minute.
 VARIATION: Final = 0.08
+FLOORS: Final = ("calendar", "forecast")
+# How long a forecast has learned before the week that is measured.
+WEEKS_BEFORE: Final = 3
 TRAINING_SIZES: Final = ((1, 2, 4, 8), (40, 30, 20, 10))
 
 
@@ -123,7 +127,9 @@ class Week:
                 self.advance(end)
                 self.look()
             self.advance(then)
-            self.scale(wanted.replicas(at_seconds=then))
+            replicas = wanted.replicas(at_seconds=then)
+            self.scale(replicas)
+            self.forecast(replicas)
             self.look()
             if minute % 10 == 0:
                 self.note()
@@ -141,6 +147,12 @@ class Week:
         self.now = then
         for key in [key for key, run in self.running.items() if run.ends <= then]:
             self.release(key)
+
+    def forecast(self, replicas: int) -> None:
+        """What a quota with a forecast learns of its demand, as its status is written each minute."""
+        (quota,) = self.quotas.all
+        if quota.spec.forecast is not None:
+            self.quotas.update(learned(quota, replicas=replicas, at_seconds=self.now))
 
     def floor(self) -> float:
         return self.quotas.tree().nodes[0].guaranteed_milli / 1000
@@ -276,15 +288,31 @@ class Demand:
 
     def replicas(self, *, at_seconds: float) -> int:
         """With its burst of that minute; scaled up at once, and down by the highest of the last ten minutes."""
-        return max(self._needed(max(0.0, at_seconds - back * MINUTE)) for back in range(10))
+        return max(self._needed(at_seconds - back * MINUTE) for back in range(10))
 
     def _needed(self, at_seconds: float) -> int:
         burst = Random(f"{self.seed}/{at_seconds}").gammavariate(1 / VARIATION**2, VARIATION**2)
         return max(1, min(self.peak, math.ceil(self.peak * load(self.shape, at_seconds=at_seconds) * burst)))
 
 
-def quota_of(shape: str, *, peak: int) -> GPUQuota:
-    """The floor by the calendar follows the load: what the service needs at night, and its peak by day."""
+def learned(quota: GPUQuota, *, replicas: int, at_seconds: float) -> GPUQuota:
+    """The quota with what its forecast is after a look at the replicas that are wanted."""
+    assert quota.spec.forecast is not None, "only a quota with a forecast learns"
+    now = BEGIN + timedelta(seconds=at_seconds)
+    found = observed(quota.status.forecast, said=quota.spec.forecast, demand_gpus=replicas, now=now)
+    return msgspec.structs.replace(quota, status=msgspec.structs.replace(quota.status, forecast=found))
+
+
+def after_weeks(quota: GPUQuota, *, demand: "Demand") -> GPUQuota:
+    """The quota after the weeks before the first: their load has other bursts, from the same distribution."""
+    for minute in range(int(-WEEKS_BEFORE * 7 * DAY / MINUTE), 0):
+        at_seconds = minute * MINUTE
+        quota = learned(quota, replicas=demand.replicas(at_seconds=at_seconds), at_seconds=at_seconds)
+    return quota
+
+
+def quota_of(shape: str, *, peak: int, floor: str) -> GPUQuota:
+    """The floor follows the load: by the calendar, its peak by day and what it needs at night; or by forecast."""
     low = math.ceil(peak * load(shape, at_seconds=2 * 3600.0))
     days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"] if shape == "coding" else []
     spec: dict[str, Any] = {
@@ -294,18 +322,22 @@ def quota_of(shape: str, *, peak: int) -> GPUQuota:
         "limit": {"gpus": peak},
         "reserve": {"gpus": 4, "leaveWithinSeconds": WITHIN_SECONDS},
     }
+    if floor == "forecast":
+        del spec["guaranteeWindows"]
+        spec |= {"guaranteed": {"gpus": low}, "forecast": {"gpus": peak}}
     return msgspec.convert({"metadata": {"name": "serve"}, "spec": spec}, GPUQuota)
 
 
-def run(shape: str, *, args: argparse.Namespace) -> tuple[dict[str, Any], Week]:
+def run(shape: str, *, floor: str, args: argparse.Namespace) -> tuple[dict[str, Any], Week]:
     """One week of a shape."""
     gpus = args.nodes * DEVICES
     peak = round(gpus * 0.75)
-    quotas = Quotas()
-    quotas.update(quota_of(shape, peak=peak))
+    quotas, demand = Quotas(), Demand(shape=shape, peak=peak, seed=11)
+    quota = quota_of(shape, peak=peak, floor=floor)
+    quotas.update(after_weeks(quota, demand=demand) if floor == "forecast" else quota)
     week = Week(ledger=cluster(args.nodes), quotas=quotas, rng=Random(7), gpus=gpus)
-    demand = Demand(shape=shape, peak=peak, seed=11)
     week.play(days=args.days, wanted=demand)
+    forecast = quotas.all[0].status.forecast
     waits = sorted(week.waits)
     trained, split = week.trained_seconds / 3600, (gpus - peak) * week.now / 3600
     return {
@@ -321,6 +353,8 @@ def run(shape: str, *, args: argparse.Namespace) -> tuple[dict[str, Any], Week]:
         "give_backs": week.give_backs,
         "lost_seconds_most": round(max(week.lost, default=0.0)),
         "lost_part_of_training": round(sum(week.lost) / max(1.0, week.trained_seconds), 4),
+        "floor_gpus_mean": round(sum(each[3] for each in week.series) / len(week.series), 2),
+        "forecast_error_gpus": None if forecast is None else forecast.error,
     }, week
 
 
@@ -345,12 +379,15 @@ def main() -> None:
     options.add_argument("--nodes", type=int, default=4, help="nodes with 8 GPUs each (default: %(default)s)")
     options.add_argument("--days", type=float, default=7, help="length (default: %(default)s)")
     options.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), help="loads (default: all)")
+    options.add_argument("--floors", nargs="+", choices=FLOORS, default=list(FLOORS), help="floors (default: all)")
     options.add_argument("--plot", type=Path, help="the week as a picture, as .png or .svg")
     options.add_argument("--json", type=Path, default=Path("out/serve_and_train.json"), help="where it is written too")
     args = options.parse_args()
     found, weeks = {}, {}
     for shape in args.shapes:
-        found[shape], weeks[shape] = run(shape, args=args)
+        for floor in args.floors:
+            name = f"{shape}, floor by {floor}"
+            found[name], weeks[name] = run(shape, floor=floor, args=args)
     queue_plane.report(found, path=args.json)
     if args.plot:
         draw(weeks, path=args.plot)

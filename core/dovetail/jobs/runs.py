@@ -51,4 +51,4 @@ def wants_more(job: GPUJob, *, child: Job | None) -> bool:
     made = job.status.elastic
     if made is None or child is None or is_finished(job) or not has_a_scale(job, child=child):
         return False
-    return job.spec.workers > (child.spec.completions or job.spec.workers) and 0 < made.requested < job.spec.workers
+    return job.spec.workers > (child.spec.completions or job.spec.workers) and made.requested < job.spec.workers

@@ -281,8 +281,7 @@ def elastic_of(seen: Observed, *, stage: Stage, start: str | None) -> Elastic | 
 def _requested(seen: Observed) -> int:
     """How many workers were requested when the run was planned."""
     at_work, before = seen.child is not None and not seen.child.spec.suspend, seen.job.status.elastic
-    known = before.requested if at_work and before is not None else 0
-    return known or seen.asked_workers or seen.job.spec.workers
+    return before.requested if at_work and before is not None else seen.asked_workers or seen.job.spec.workers
 
 
 def _limit(seen: Observed) -> str:

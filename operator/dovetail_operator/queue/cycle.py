@@ -247,6 +247,8 @@ def _verdicts(
         for uid in ended:
             gate.ended(uid)
     growth = growth_of(state, waiting=cycle.keys, previous=previous.verdicts, counted=counted, now=cycle.now)
+    windows = windows_of(quotas, counted=counted, view=view, ledger=ledger, leaving=leaving, now=cycle.now, gate=gate)
+    quotas.kept, quotas.reserves = windows.kept, windows.ready
     yield from admit(
         [job for job in cycle.waiting if job.key not in started] if started else cycle.waiting,
         ledger=ledger,
@@ -254,15 +256,7 @@ def _verdicts(
         leaving=leaving,
         gate=gate,
         evictor=evictor,
-        windows=windows_of(
-            quotas,
-            counted=counted,
-            view=view,
-            ledger=ledger,
-            leaving=leaving,
-            now=cycle.now,
-            gate=gate,
-        ),
+        windows=windows,
         growth=growth,
         shortages=shortages,
         previous=previous,

@@ -67,8 +67,6 @@ class ScaleUps:
         for uid in own:
             ledger.release(uid)
         leaving = [each for each in cycle.leaving if each.key not in own]
-        # What is kept from pods is said by the cycle, in which the job goes on.
-        kept, reserves = quotas.kept, quotas.reserves
         windows = windows_of(
             quotas,
             counted=counted,
@@ -78,7 +76,6 @@ class ScaleUps:
             now=cycle.now,
             gate=gate,
         )
-        quotas.kept, quotas.reserves = kept, reserves
         look = SchedulingCycle(ledger, sites=cycle.sites, leaving=leaving, gate=gate, windows=windows)
         return look.at(candidate)
 

@@ -113,7 +113,7 @@ def test_the_implied_batch_job_has_the_attempt_the_way_and_the_workers_of_the_st
     assert (found.status.start_time, found.status.succeeded, found.metadata.uid) == (at(-50), 1, "")
     released = implied(make_job(workers=4, status=RUNS | {"placement": PLACEMENT}))
     assert (released.spec.parallelism, released.spec.completions) == (2, 2)
-    elastic = implied(make_job(workers=4, minWorkers=1, status=RUNS | {"elastic": {"workers": 3}}))
+    elastic = implied(make_job(workers=4, minWorkers=1, status=RUNS | {"elastic": {"workers": 3, "requested": 4}}))
     assert elastic.spec.parallelism == 3
     assert implied(make_job(status=RUNS | {"device": "cpu"})).metadata.annotations[names.DEVICE] == "cpu"
     assert names.DEVICE not in implied(make_job(status=RUNS | {"device": "cuda"})).metadata.annotations

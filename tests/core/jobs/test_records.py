@@ -106,7 +106,7 @@ def elastic(status: dict[str, Any]) -> GPUJob:
     spec = {"gpu": 1, "workers": 5, "minWorkers": 1, "template": template}
     metadata = {"name": "x", "namespace": "team", "uid": "u", "creationTimestamp": "2026-01-01T12:00:00Z"}
     devices = [device(0), device(1) | {"worker": 1}]
-    ran = RAN | {"request": "1", "elastic": {"workers": 2}, "devices": devices} | status
+    ran = RAN | {"request": "1", "elastic": {"workers": 2, "requested": 2}, "devices": devices} | status
     return job_of({"metadata": metadata, "spec": spec, "status": ran})
 
 
@@ -117,13 +117,15 @@ def test_the_record_of_an_elastic_job_tells_the_workers_that_it_ran_with() -> No
 
 def test_an_elastic_job_is_charged_for_the_workers_that_each_of_its_runs_had() -> None:
     # 100 s with five workers, and then 600 s with two.
-    found = record_of(elastic({"earlierRunSeconds": 100, "elastic": {"workers": 2, "earlierWorkerSeconds": 500}}))
+    found = record_of(
+        elastic({"earlierRunSeconds": 100, "elastic": {"workers": 2, "requested": 2, "earlierWorkerSeconds": 500}})
+    )
     assert (found.run_seconds, found.gpu_seconds) == (700, 1700)
 
 
 def test_an_elastic_job_that_is_deleted_while_it_runs_is_charged_for_its_earlier_runs_too() -> None:
     status = {"phase": "Running", "completionTime": None, "earlierRunSeconds": 100}
-    running = record_of(elastic(status | {"elastic": {"workers": 2, "earlierWorkerSeconds": 500}}))
+    running = record_of(elastic(status | {"elastic": {"workers": 2, "requested": 2, "earlierWorkerSeconds": 500}}))
     found = cut_short(running, now=datetime(2026, 1, 1, 12, 2, tzinfo=UTC), message="gone")
     assert (found.run_seconds, found.gpu_seconds) == (160, 620)
 

@@ -44,7 +44,11 @@ def test_an_elastic_job_that_room_keeps_smaller_than_its_quota_does_not_blame_th
 
 def test_what_the_workers_of_a_run_used_is_added_up_when_it_is_over() -> None:
     state = make_state(a=8)
-    status = {"startTime": at(-100), "earlierRunSeconds": 40, "elastic": {"workers": 3, "earlierWorkerSeconds": 80}}
+    status = {
+        "startTime": at(-100),
+        "earlierRunSeconds": 40,
+        "elastic": {"workers": 3, "requested": 5, "earlierWorkerSeconds": 80},
+    }
     job = elastic(workers=5, least=2, status=status)
     state.store.job_changed(job)
     rest = {"startTime": at(-100), "conditions": [condition("Suspended", seconds=-50)]}

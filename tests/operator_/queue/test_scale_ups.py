@@ -80,12 +80,10 @@ def test_a_job_that_started_with_fewer_than_it_requested_goes_on() -> None:
     assert (look(state), outcome(state).actions) == ([], ())
 
 
-def test_a_run_of_an_earlier_version_goes_on_and_then_has_what_it_requests() -> None:
-    state = scaled(4, requested=0)
-    assert (look(state), outcome(state).actions) == ([], ())
-    elastic = outcome(state).status.elastic
+def test_a_run_keeps_what_was_requested_when_it_was_planned() -> None:
+    elastic = outcome(scaled(4)).status.elastic
     assert elastic is not None
-    assert elastic.requested == 4
+    assert (elastic.workers, elastic.requested) == (2, 2)
 
 
 def test_without_room_for_one_more_worker_a_job_goes_on() -> None:

@@ -28,9 +28,7 @@ class Elastic(Described, frozen=True, kw_only=True, omit_defaults=False):
     """The workers of a job that may run with fewer than it requests."""
 
     workers: Annotated[int, Meta(description="Number of workers that its latest run was started with.", ge=1)]
-    requested: Annotated[
-        int, Meta(description="spec.workers when that run was planned; 0 for a run of an earlier version.", ge=0)
-    ] = 0
+    requested: Annotated[int, Meta(description="spec.workers when that run was planned.", ge=1)]
     limit: Annotated[
         str,
         Meta(

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from dovetail.api.gpujob import KeptOnNode
+from dovetail.api.gpuquota import QuotaReserve
 from dovetail.api.reasons import queue as says
 from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.gang.placement import place
@@ -88,11 +90,15 @@ class Windows:
     - `reservations`: where they are now, by quota
     - `quotas_of`: the quotas that bind each job, by the job's key; the advance reservations of these do not block the
       job
+    - `kept`: what is kept from pods now, by quota
+    - `ready`: what is ready of each reserve, by quota
     """
 
     reservations: Mapping[str, Sequence[Reservation]] = field(default_factory=dict)
     quotas_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
     wanted: Sequence[Window] = ()
+    kept: Mapping[str, list[KeptOnNode]] = field(default_factory=dict)
+    ready: Mapping[str, QuotaReserve] = field(default_factory=dict)
 
     def against(self, job: Candidate, *, start_seconds: float = 0.0) -> list[Reservation]:
         """The advance reservations that block the job if it starts then.

@@ -41,13 +41,9 @@ def windows_of(
     now: datetime,
     gate: LimitGate | None,
 ) -> Windows:
-    """The advance reservations and the reserves for one scheduling cycle; the latter by the loans of its `gate`.
-
-    Sets `quotas.kept`: what is kept from pods now, by quota. And `quotas.reserves`: what is ready of each reserve.
-    """
+    """The advance reservations and the reserves for one scheduling cycle; the latter by the loans of its `gate`."""
     keeping = [quota for quota in quotas.all if quota.spec.advance_reservations or quota.spec.reserve]
     if not keeping:
-        quotas.kept, quotas.reserves = {}, {}
         return Windows()
     everyone = list(counted)
     uses = _uses(everyone, ledger=ledger, leaving=leaving)
@@ -68,16 +64,14 @@ def windows_of(
             if (window := reserve_of(quota, loans=loans, leaving=leaving, view=view)) is not None
         ]
     reservations = placed(wanted, ledger=ledger, leaving=leaving)
-    quotas.reserves = {quota.metadata.name: QuotaReserve() for quota in keeping if quota.spec.reserve} | {
+    ready = {quota.metadata.name: QuotaReserve() for quota in keeping if quota.spec.reserve} | {
         window.quota: _ready(window, kept=reservations.get(window.quota, ()), ledger=ledger, leaving=leaving)
         for window in wanted
         if window.lending is not None
     }
-    quotas.kept = {
-        quota: _on_nodes(kept_of(each, ledger=ledger, leaving=leaving)) for quota, each in reservations.items()
-    }
+    kept = {quota: _on_nodes(kept_of(each, ledger=ledger, leaving=leaving)) for quota, each in reservations.items()}
     own = {each.uid: quotas.names_of(each.subject) & {quota.metadata.name for quota in keeping} for each in everyone}
-    return Windows(reservations=reservations, quotas_of=own, wanted=wanted)
+    return Windows(reservations=reservations, quotas_of=own, wanted=wanted, kept=kept, ready=ready)
 
 
 def reserve_of(

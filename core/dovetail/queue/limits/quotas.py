@@ -66,9 +66,9 @@ class Quotas:
         self._pods: dict[str, Counted] = {}
         self._departed: list[Counted] = []
         # What advance reservations keep free now, by quota; the queue sets it.
-        self.kept: dict[str, list[KeptOnNode]] = {}
+        self.kept: Mapping[str, list[KeptOnNode]] = {}
         # What is ready of each reserve, by quota; the queue sets it.
-        self.reserves: dict[str, QuotaReserve] = {}
+        self.reserves: Mapping[str, QuotaReserve] = {}
         self._levels: Mapping[fair_share.Account, float] = {}
         # Goes up whenever the answers of `pools_of` or `level_of` may change.
         self.version = 0

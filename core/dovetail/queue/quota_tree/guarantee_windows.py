@@ -34,7 +34,7 @@ def without_zone(spec: GPUQuotaSpec) -> list[GuaranteeWindow | Forecast]:
 
 def in_force(quota: GPUQuota, *, at: Sequence[datetime]) -> GPUQuota:
     """The quota with the highest guarantee of these times; unchanged without windows."""
-    spec, windows = quota.spec, windows_of(quota)
+    spec, windows = quota.spec, guarantee_windows_of(quota)
     if not windows:
         return quota
     said = spec.guaranteed or GPUAmounts(gpus=0)
@@ -44,7 +44,7 @@ def in_force(quota: GPUQuota, *, at: Sequence[datetime]) -> GPUQuota:
     return msgspec.structs.replace(quota, spec=msgspec.structs.replace(spec, guaranteed=guaranteed))
 
 
-def windows_of(quota: GPUQuota) -> Sequence[GuaranteeWindow]:
+def guarantee_windows_of(quota: GPUQuota) -> Sequence[GuaranteeWindow]:
     """The windows that the quota has, and those that its forecast adds."""
     forecast = quota.status.forecast
     if quota.spec.forecast is None or forecast is None:

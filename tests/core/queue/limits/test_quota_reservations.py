@@ -68,7 +68,7 @@ class Scene:
         self.leaving.append(Leaving(at_seconds=end_seconds, key=f"{uid}/0", job=uid, assumed=assumed))
 
     def windows(self) -> Windows:
-        return windows_of(
+        found = windows_of(
             self.quotas,
             counted=self.counted,
             view=self.view,
@@ -77,6 +77,8 @@ class Scene:
             now=NOW,
             gate=self.quotas.gate(self.counted, capacity=self.quotas.capacity(self.view.ledger)),
         )
+        self.quotas.kept, self.quotas.reserves = found.kept, found.ready
+        return found
 
     def wanted(self) -> dict[str, int]:
         """How many GPUs are still to be kept, by name."""
