@@ -9,9 +9,9 @@ import pytest
 
 from dovetail.api.builtin import Node
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.gpuquota import QuotaReserve
+from dovetail.api.gpuquota import GPUQuota, QuotaReserve
 from dovetail.api.meta import find_condition
-from dovetail.api.resources import GPUJOBS, NODES
+from dovetail.api.resources import GPUJOBS, GPUQUOTAS, NODES
 from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
 from dovetail.names import LABEL_POOL, LABEL_PROJECT
@@ -156,3 +156,28 @@ async def test_a_reserve_is_lent_to_jobs_that_leave_in_time_and_others_leave_it(
     finally:
         pool["metadata"]["labels"] = {LABEL_POOL: None}
         await client.patch(NODES, name="a100-0", patch=pool, as_type=Node)
+
+
+async def test_a_forecast_is_learned_in_the_status_and_guarantees_what_it_expects(
+    client: Client, jobs: Jobs, quotas: Quotas, namespace: str
+) -> None:
+    chat = await quotas.make("chat", projects=["chat"], forecast={"gpus": 3, "marginPercent": 0})
+    await submit_for("chat", client, namespace, name="replica", gpu="2(A100)")
+    await jobs.phase("Running", "replica")
+    quota = await until(
+        lambda: quotas.get(chat),
+        lambda found: found.status.forecast is not None and found.status.forecast.peak == 2,
+    )
+    known = quota.status.forecast
+    assert known is not None
+    assert (known.expected, known.windows, set(known.profile)) == (None, [], {-1.0}), "no hour is over"
+    # As after a week of two GPUs at any time, which an operator finds when it starts.
+    learned = {"status": {"forecast": {"profile": [2.0] * 168}}}
+    await client.patch(GPUQUOTAS, name=chat, patch=learned, as_type=GPUQuota, subresource="status")
+    quota = await until(
+        lambda: quotas.get(chat),
+        lambda found: found.status.guarantee is not None and found.status.guarantee.gpus == 2,
+    )
+    assert quota.status.forecast is not None
+    assert quota.status.forecast.expected == 2
+    assert {each.gpus for each in quota.status.forecast.windows} == {2}
