@@ -7,7 +7,7 @@ from dovetail.api.builtin import Severity
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.reasons.clause import NOTHING, Sentence, said_by
-from dovetail.api.reasons.events import AFTER, ENDS_AT, MOVED, ON, PHASE
+from dovetail.api.reasons.events import AFTER, ENDS_AT, MOVED, ON, PHASE, STARTS_ABOUT
 from dovetail.api.resources import GPUJOBS, Resource
 from dovetail.jobs.plan import nodes_by_worker
 
@@ -73,6 +73,23 @@ def _starts_at_once(before: GPUJobStatus, *, status: GPUJobStatus) -> bool:
         and before.phase in {None, "Queued", "Starting"}
         and {before.reason, status.reason} <= _PASSING | {""}
     )
+
+
+def first_estimate(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
+    """The event for the first estimate of a waiting job's start; None for a later one, and without one.
+
+    Only objects that show no status of the queue need it: the pod of a replica, for example.
+    """
+    before, now = job.status.queue, status.queue
+    if now is None or now.estimated_start is None or (before is not None and before.estimated_start is not None):
+        return None
+    why = STARTS_ABOUT(
+        time=now.estimated_start,
+        earliest=now.estimated_start_earliest or now.estimated_start,
+        latest=now.estimated_start_latest or now.estimated_start,
+        basis=now.basis,
+    )
+    return Announcement(about=job.metadata, severity="Normal", why=why)
 
 
 def _leaving(before: GPUJobStatus, *, status: GPUJobStatus) -> Sentence | None:

@@ -244,6 +244,12 @@ NOT_COUNTED: Final = _reason(
 SERVICE_MISSING: Final = _reason(
     "ServiceMissing", set_by="operator", resolved_by="user", means="A gang's Service cannot be created."
 )
+START_ESTIMATED: Final = _reason(
+    "StartEstimated",
+    set_by="operator",
+    resolved_by="time",
+    means="An object of another kind, or a replica, waits and is expected to start at a time.",
+)
 NOT_QUEUED: Final = _reason(
     "NotQueued",
     set_by="operator",

@@ -19,10 +19,16 @@ from dovetail.api.reasons.codes import (
     RESHAPED,
     RESHAPING,
     SERVICE_MISSING,
+    START_ESTIMATED,
     WORKER_REPLACED,
 )
 
 ENDS_AT: Final = clause("EndsAt", "{why}: its workers are ended at {time}", reason=PREEMPTING)
+STARTS_ABOUT: Final = clause(
+    "StartsAbout",
+    "Is expected to start at {time}, between {earliest} and {latest}: {basis}",
+    reason=START_ESTIMATED,
+)
 MOVED: Final = clause(
     "WorkersMoved", "Replaced on other nodes, the other workers go on: {moves}", reason=WORKER_REPLACED
 )

@@ -26,7 +26,7 @@ from dovetail.kube.retry import Backoff
 from dovetail.kube.retry_log import log_failure
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.pods.seats import can_come
-from dovetail_operator.events.announcement import Announcement, announcement
+from dovetail_operator.events.announcement import Announcement, announcement, first_estimate
 from dovetail_operator.state.state import State
 from dovetail_operator.state.store import is_newer
 from dovetail_operator.watchers.guests import changes, messages, writes
@@ -153,8 +153,10 @@ class GuestKeeper:
             return
         earlier = GPUJob(metadata=found.about, spec=job.spec, status=before)
         # Its own kind's status may say nothing of the queue.
-        if (news := announcement(earlier, status=job.status, tells_starts=True)) is not None:
-            self._post(news.on(found.kind.resource))
+        changed = announcement(earlier, status=job.status, tells_starts=True)
+        for news in (changed, first_estimate(earlier, status=job.status)):
+            if news is not None:
+                self._post(news.on(found.kind.resource))
 
     def drop(self, job: GPUJob) -> None:
         """Take the deletion of a GPUJob: a guest that still exists gets another record."""

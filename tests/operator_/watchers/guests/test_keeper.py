@@ -22,7 +22,7 @@ from dovetail_operator.watchers.guests.directory import Known
 from tests.background import running
 from tests.core.jobs.guests.examples import guest, kind_named
 from tests.core.kube.api import Answer, Api, refusal
-from tests.operator_.builders import make_job, make_keeper, make_state
+from tests.operator_.builders import at, make_job, make_keeper, make_state
 from tests.world.tables import tables
 
 KIND = kind_named("Job")
@@ -570,6 +570,19 @@ def test_each_change_of_a_record_is_said_of_its_guest_once(rig: Rig) -> None:
     rig.keeper.drop(record())
     rig.keeper.observe(record(status=waits))
     assert len(rig.said) == 3, "what a record says first is no change"
+
+
+def test_the_first_estimate_of_a_start_is_said_of_the_guest(rig: Rig) -> None:
+    rig.guest(held())
+    waits = {"phase": "Queued", "reason": "Resources", "message": "Need 1 GPU, only 0 available"}
+    place = {"position": 1, "estimatedStart": at(600), "basis": "Their limits"}
+    bounds = {"estimatedStartEarliest": at(300), "estimatedStartLatest": at(900)}
+    later = place | bounds | {"estimatedStart": at(700)}
+    for queue in ({"position": 1}, place | bounds, later, {"position": 1}, place):
+        rig.keeper.observe(record(status={**waits, "queue": queue}))
+    assert [(each.reason, each.about.name) for each in rig.said] == [("StartEstimated", "train")] * 2
+    assert rig.said[0].message == f"Is expected to start at {at(600)}, between {at(300)} and {at(900)}: Their limits"
+    assert rig.said[1].message.startswith(f"Is expected to start at {at(600)}, between {at(600)} and {at(600)}")
 
 
 def test_a_job_that_is_no_record_wakes_no_keeper(rig: Rig) -> None:
