@@ -5,6 +5,7 @@ requested moves. No job ends for a move that it did not allow, none ends before 
 twice, and none is lost.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import hypothesis.strategies as st
@@ -180,6 +181,42 @@ def test_a_budget_of_moves_that_is_used_up_moves_nobody() -> None:
         request(world)
         world.pass_time(60.0)
         assert watch.moved == {}
+    finally:
+        world.close()
+
+
+def test_a_job_that_moved_and_was_deleted_counts_against_the_budget_of_the_hour() -> None:
+    world = World()
+    watch = Watch(world)
+    try:
+        spread(world, moves="Restart")
+        world.operator.state.moves = MoveRules(per_hour=1, rest_seconds=0.0)
+        request(world)
+        world.settle()
+        (moved,) = watch.moved
+        (key,) = (key for key, job in world.jobs().items() if job.metadata.uid == moved)
+        world.server.delete("gpujobs", key)
+        world.settle()
+        jobs = world.operator.state.store.jobs.values()
+        planner = world.operator.controller._scheduling._moves
+        assert world.operator.state.moves.left(jobs, now=world.now()) == 1
+        assert [job.metadata.uid for job in planner._deleted.values()] == [moved]
+        assert world.operator.state.moves.left(jobs, now=world.now(), of_deleted=planner._deleted.values()) == 0
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize(("patience", "moves"), [({}, 0), ({0: 5.0}, 1), ({50: 5.0}, 0)])
+def test_on_need_jobs_move_after_the_patience_of_the_class_of_priority(
+    patience: Mapping[int, float], moves: int
+) -> None:
+    world = World()
+    watch = Watch(world)
+    try:
+        spread(world, moves="Restart")
+        world.operator.state.moves = MoveRules(mode="Apply", after_seconds=3000.0, patience_seconds=patience)
+        world.pass_time(60.0)
+        assert sum(watch.moved.values()) == moves
     finally:
         world.close()
 

@@ -163,6 +163,12 @@ def update(
         str | None,
         typer.Option("--group", metavar="NAME", help="Jobs that --max-concurrent counts together; or none."),
     ] = None,
+    moves: Annotated[
+        str | None,
+        typer.Option(
+            "--moves", metavar="WHAT", help="Whether it may restart elsewhere for others: Never, Restart, none."
+        ),
+    ] = None,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -177,6 +183,7 @@ def update(
         max_retries=max_retries,
         max_concurrent=max_concurrent,
         group=group,
+        moves=moves,
     )
     changing.change(jobs, fields=wanted, done="updated", kubeconfig=kubeconfig, context=context, namespace=namespace)
 

@@ -3,15 +3,16 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, Moves
 from dovetail.api.resources import GPUJOBS
 from dovetail.kube.errors import StatusError
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.submit.manifest import check_group
+from dovetail_cli.submit.options.of_spec import one_of
 from dovetail_cli.ui import error_messages, times
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
 
@@ -45,6 +46,7 @@ def updated(
     max_retries: int | None,
     max_concurrent: int | None,
     group: str | None = None,
+    moves: str | None = None,
 ) -> Fields:
     """The fields that `gjob update` changes. Raises `UsageError` when there is none."""
     wanted: dict[str, Any] = {}
@@ -58,6 +60,8 @@ def updated(
         wanted["activeDeadlineSeconds"] = None if time == _NONE else times.limit_seconds(time)
     if max_retries is not None:
         wanted["backoffLimit"] = max_retries
+    if moves is not None:
+        wanted["moves"] = None if moves == _NONE else one_of(moves, option="--moves", allowed=(*get_args(Moves), _NONE))
     of_the_job: list[Callable[[GPUJob], Mapping[str, Any]]] = []
     if begin == _NONE:
         wanted["beginTime"] = None
@@ -66,7 +70,7 @@ def updated(
     if max_concurrent is not None:
         of_the_job.append(partial(at_a_time, most=max_concurrent, group=group))
     if not wanted and not of_the_job:
-        raise UsageError("say what to change: -p, -t, --begin, --max-retries, --group or --max-concurrent")
+        raise UsageError("say what to change: -p, -t, --begin, --max-retries, --group, --moves or --max-concurrent")
     if not of_the_job:
         return wanted
     return lambda job: {**wanted, **{key: value for fields in of_the_job for key, value in fields(job).items()}}

@@ -10,6 +10,8 @@ from dovetail.engine.model.settings import DEFAULT_WEIGHTS
 from dovetail.gpu import memory_strategy
 from dovetail.jobs.idle import IdleAction
 
+_MAX_PRIORITY: Final = 255
+_DIGITS: Final = 3
 # Of a field's extra: whether operator, extender and gateway take a change of it while they run.
 LIVE: Final = "live"
 
@@ -23,6 +25,18 @@ def refuse_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("must be a number")  # noqa: TRY004 - pydantic reports ValueErrors only
     return value
+
+
+def _by_priority(value: Any) -> Any:
+    """A map by priority, whose keys YAML reads as numbers and JSON as texts. Raises `ValueError`."""
+    if not isinstance(value, dict):
+        return value
+    texts = {str(refuse_bool(key)): entry for key, entry in value.items()}
+    if not all(len(text) <= _DIGITS and text.isascii() and text.isdigit() for text in texts):
+        raise ValueError("no priority")
+    if any(int(text) > _MAX_PRIORITY for text in texts):
+        raise ValueError("out of bounds")
+    return texts
 
 
 def _plain(limit: float) -> str:
@@ -256,6 +270,18 @@ class MoveRules(BaseModel):
         high=86400,
         unit="seconds",
         description="How long a job waits before jobs move for it without a request.",
+    )
+    patience: Annotated[dict[str, Annotated[WholeNumber, Field(ge=0, le=86400)]], BeforeValidator(_by_priority)] = (
+        Field(
+            default_factory=dict,
+            description="The same by class of priority: a job of at least this priority waits so long instead. Of "
+            "several that apply, the highest counts.",
+            json_schema_extra={
+                "unit": "seconds",
+                "allowed": "a map of priorities (0 to 255) to seconds",
+                "entry": "a whole number from 0 to 86400 (seconds)",
+            },
+        )
     )
     rest: WholeNumber = number(
         3600, low=0, high=2592000, unit="seconds", description="The least time between two moves of one job."

@@ -21,6 +21,7 @@ class MoveRules:
     - `mode`: what happens on need: nothing, a report, or moves; a request counts in each mode
     - `default`, `by_namespace`: whether a job may move that does not say so
     - `after_seconds`: how long a job waits before jobs move for it without a request
+    - `patience_seconds`: the same by the least priority that it is for
     - `rest_seconds`: the least time between two moves of one job
     - `per_hour`: how many jobs move within an hour at most
     """
@@ -29,6 +30,7 @@ class MoveRules:
     default: Moves = "Never"
     by_namespace: Mapping[str, Moves] = field(default_factory=dict)
     after_seconds: float = 300.0
+    patience_seconds: Mapping[int, float] = field(default_factory=dict)
     rest_seconds: float = 3600.0
     per_hour: int = 20
 
@@ -44,11 +46,21 @@ class MoveRules:
         last = None if moved is None else moved.last_time
         return last is None or moment(last) + timedelta(seconds=self.rest_seconds) <= now
 
-    def left(self, jobs: Iterable[GPUJob], *, now: datetime) -> int:
-        """How many jobs may still move within this hour. `jobs` are all GPUJobs."""
-        known = [job.status.move for job in jobs if job.status.move is not None]
-        recent = sum(each.last_time is not None and moment(each.last_time) > now - _HOUR for each in known)
+    def waits_seconds(self, priority: int) -> float:
+        """How long a job of this priority waits before jobs move for it without a request."""
+        classes = [least for least in self.patience_seconds if least <= priority]
+        return self.patience_seconds[max(classes)] if classes else self.after_seconds
+
+    def left(self, jobs: Iterable[GPUJob], *, now: datetime, of_deleted: Iterable[GPUJob] = ()) -> int:
+        """How many jobs may still move within this hour. `jobs` are all GPUJobs, `of_deleted` those deleted in it."""
+        recent = sum(moved_within_hour(job, now=now) for job in (*jobs, *of_deleted))
         return max(0, self.per_hour - recent)
+
+
+def moved_within_hour(job: GPUJob, *, now: datetime) -> bool:
+    """Whether the last move of the job counts against the budget of an hour."""
+    move = job.status.move
+    return move is not None and move.last_time is not None and moment(move.last_time) > now - _HOUR
 
 
 def under_way(move: Move | None) -> bool:

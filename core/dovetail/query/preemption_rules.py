@@ -26,6 +26,7 @@ def move_rules_of(said: MovesSaid) -> MoveRules:
         default=said.default,
         by_namespace=said.namespaces,
         after_seconds=said.after,
+        patience_seconds={int(least): seconds for least, seconds in said.patience.items()},
         rest_seconds=said.rest,
         per_hour=said.per_hour,
     )

@@ -17,13 +17,13 @@ from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 
 
 def plans_for(
-    wanted: Sequence[Candidate], *, state: State, cycle: Cycle, pause: Callable[[], None]
+    wanted: Sequence[Candidate], *, state: State, cycle: Cycle, left: int, pause: Callable[[], None]
 ) -> Iterator[MovePlan | NoPlan]:
-    """Try moves for each of the waiting jobs, on one view of the cluster."""
+    """Try moves for each of the waiting jobs, on one view of the cluster. So many jobs are `left` to move this hour."""
     budgets = list(state.store.budgets.values())
     rules = plans.Rules(
         grace_seconds=state.preemption.grace_seconds,
-        most_moves=min(plans.Rules().most_moves, state.moves.left(state.store.jobs.values(), now=cycle.now)),
+        most_moves=min(plans.Rules().most_moves, left),
         disruptions_allowed=disruptions_allowed(budgets),
     )
     movable = list(_movable(state, cycle=cycle, rules=rules))

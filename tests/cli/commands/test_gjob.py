@@ -182,6 +182,14 @@ def test_a_job_joins_a_group_with_its_limit_and_leaves_it_without() -> None:
         update.updated(**nothing, group="Nightly")
 
 
+@pytest.mark.parametrize(("text", "value"), [("Never", "Never"), ("Restart", "Restart"), ("none", None)])
+def test_whether_a_job_may_move_is_changed_while_it_waits_or_runs(text: str, value: str | None) -> None:
+    nothing: dict[str, Any] = dict.fromkeys(("priority", "time", "begin", "max_retries", "max_concurrent"))
+    assert update.updated(**nothing, moves=text) == {"moves": value}
+    with pytest.raises(UsageError, match='--moves "often": allowed are Never, Restart, none'):
+        update.updated(**nothing, moves="often")
+
+
 @pytest.mark.parametrize("phase", ["Starting", "Running"])
 async def test_a_job_that_has_begun_is_given_no_time_to_begin(api: Api, cluster: Cluster, phase: str) -> None:
     job = make_job(number=7, phase=phase)

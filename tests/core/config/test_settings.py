@@ -17,6 +17,7 @@ from dovetail.engine.model.ranking import Range, Rankings
 from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Weights
 from dovetail.gpu.models import known_families, memory_mib
 from dovetail.logs import FORMATS, LEVELS
+from dovetail.query.preemption_rules import move_rules_of
 
 
 @pytest.fixture
@@ -62,6 +63,11 @@ def test_the_memory_guard_is_a_name_or_a_fraction(write, text: str, fraction: fl
     assert load_settings(write(f"memory_guard: {text}\n")).limits.guard_fraction == fraction
 
 
+def test_a_map_by_priority_has_numbers_or_texts_as_keys(write) -> None:
+    rules = move_rules_of(load_settings(write('moves: {patience: {100: 60, "0": 3600}}')).moves)
+    assert [rules.waits_seconds(priority) for priority in (0, 99, 100)] == [3600, 3600, 60]
+
+
 def test_the_environment_has_a_fraction_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOVETAIL_MEMORY_GUARD", "0.7")
     assert load_settings().memory_guard == "0.7"
@@ -96,6 +102,8 @@ def test_levels_and_formats_are_those_of_the_logging() -> None:
 
 
 WRONG = {
+    "moves: {patience: {300: 9}}": "moves.patience is {300: 9}, but must be a map of priorities (0 to 255) to seconds",
+    "moves: {patience: {100: -1}}": ("moves.patience.100 is -1, but must be a whole number from 0 to 86400 (seconds)"),
     "log_levl: info": 'unknown key "log_levl"; did you mean "log_level"?',
     "score_weights: {cpuu: 1}": 'unknown key "score_weights.cpuu"; did you mean "cpu"?',
     "score_weights: {zzz: 1}": 'unknown key "score_weights.zzz"; the keys are utilization, memory, cpu, fragmentation',

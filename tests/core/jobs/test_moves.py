@@ -45,6 +45,16 @@ def test_the_moves_of_the_last_hour_count_against_the_budget() -> None:
     assert MoveRules(per_hour=1).left(moved, now=NOW) == 0
 
 
+def test_moves_of_deleted_jobs_count_too() -> None:
+    gone = make_job("gone", status={"move": {"count": 1, "lastTime": at(-60)}})
+    assert MoveRules(per_hour=3).left([], now=NOW, of_deleted=[gone]) == 2
+
+
+@pytest.mark.parametrize(("priority", "seconds"), [(0, 300), (9, 300), (10, 60), (99, 60), (100, 5), (255, 5)])
+def test_the_class_of_its_priority_says_how_long_a_job_waits(priority: int, seconds: float) -> None:
+    assert MoveRules(patience_seconds={100: 5, 10: 60}).waits_seconds(priority) == seconds
+
+
 @pytest.mark.parametrize(("seconds", "counts"), [(0, True), (-599, True), (-601, False), (700, False)], ids=str)
 def test_a_request_counts_for_ten_minutes(seconds: int, counts: bool) -> None:
     job = make_job(moveRequestTime=at(seconds))

@@ -78,7 +78,7 @@ class QueueKeys(BaseModel):
         json_schema_extra={
             LIVE: True,
             "unit": "rules",
-            "allowed": "a map with mode, default, namespaces, after, rest and per_hour",
+            "allowed": "a map with mode, default, namespaces, after, patience, rest and per_hour",
         },
     )
     mig_reshape: MigReshape = Field(
