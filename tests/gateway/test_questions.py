@@ -16,7 +16,7 @@ from dovetail.decoding import convert, decode
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.other_names import ANOTHER, OtherNames, readable
 from tests.gateway.api_server import GatewayApiServer
-from tests.gateway.builders import make_bound_pod, make_job
+from tests.gateway.builders import make_batch_job, make_bound_pod, make_job
 from tests.gateway.served import Face
 from tests.spec_values import RANKED
 
@@ -135,6 +135,41 @@ async def test_an_explanation_calls_the_holder_of_a_device_another_tenant(api: G
     assert "canary" not in found.text
     assert ANOTHER in found.text
     assert "canaryns" in (await face.get("/api/v3/jobs/red/two/explain", token="admin-token")).text
+
+
+async def until_known(face: Face, key: str, *, node: str) -> None:
+    """Until the gateway has seen the job, and that a pod holds a device of the node."""
+    async with asyncio.timeout(20):
+        while key not in face.made.cache.jobs or face.made.cache.node_use(node).available == 8:  # type: ignore[union-attr]  # it is there  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.02)
+
+
+async def test_moves_say_who_restarts_elsewhere_and_hide_the_jobs_of_other_tenants(
+    api: GatewayApiServer, face: Face
+) -> None:
+    runs = make_job("canarymoves", namespace="canaryns", number=8, moves="Restart")
+    runs["status"] |= {"startTime": "2026-11-01T00:00:00Z", "nodes": ["b"]}
+    api.put("gpujobs", runs)
+    of_run = {"spec": {"parallelism": 1, "completions": 1}, "status": {"active": 1}}
+    api.put("jobs", make_batch_job(runs) | of_run)
+    api.put("pods", make_bound_pod("p", namespace="canaryns", job="canarymoves", number=8, device="b-0", node="b"))
+    waiting = {"phase": "Queued", "number": 9, "reason": "Fragmentation", "message": "Need 8 GPUs"}
+    api.put("gpujobs", make_job("wants", namespace="red", number=9, user="rita", status=waiting, gpu=8))
+    await until_known(face, "red/wants", node="b")
+    path = "/api/v3/jobs/red/wants/moves"
+    red, admin = [await face.get(path, token=token) for token in ("red-token", "admin-token")]
+    assert red.json["holds"] is admin.json["holds"] is True, admin.text
+    assert "canary" not in red.text
+    assert [each["job"] for each in red.json["moves"]] == [None]
+    assert [each["job"]["name"] for each in admin.json["moves"]] == ["canarymoves"]
+    assert (len(red.json["notes"]), admin.json["notes"]) == (1, [])
+    asked = await face.get(f"{path}?willing=true", token="admin-token")
+    assert asked.json["moves"] == admin.json["moves"]
+
+    meta = {"name": "all", "namespace": "canaryns", "uid": "all"}
+    api.put("poddisruptionbudgets", {"metadata": meta, "spec": {"selector": {}}, "status": {}})
+    kept = await face.get(path, token="admin-token")
+    assert (kept.json["holds"], kept.json["movable"]) == (False, admin.json["movable"] - 1)
 
 
 async def test_an_explanation_rests_on_the_mixes_that_the_operator_and_the_extender_have_stored(

@@ -222,6 +222,9 @@ async def test_a_dry_run_creates_nothing(api: GatewayApiServer, face: Face) -> N
         ({"held": False}, {"suspend": False}),
         ({"priority": 20}, {"priority": 20}),
         ({"priority": 0}, {"priority": 0}),
+        ({"moves": "Restart"}, {"moves": "Restart"}),
+        ({"requestMoves": True}, {"moveRequestTime": "2026-11-01T12:00:00Z"}),
+        ({"requestMoves": False}, {}),
         ({"renew": True}, {"reservation": {"durationSeconds": 60, "renewTime": "2026-11-01T12:00:00Z"}}),
     ],
 )

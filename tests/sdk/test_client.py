@@ -95,6 +95,19 @@ async def test_a_job_explains_itself_and_lists_its_events(side: Side) -> None:
     assert status["nodes"] == ["a"]
 
 
+async def test_moves_are_planned_and_requested(api: GatewayApiServer, side: Side) -> None:
+    async with side.inside(side.client()) as client:
+        job = await side.call(client.job, "train")
+        found = await side.call(job.moves, willing=True)
+        await side.call(job.set_moves, "Restart")
+        await side.call(job.request_moves)
+        spec = dict(api.objects["gpujobs"]["red/train"]["spec"])
+        await side.call(job.request_moves, withdraw=True)
+    assert str(found) == "No moves for job 1 (train): it does not wait for room (phase Running)"
+    assert (spec["moves"], "moveRequestTime" in spec) == ("Restart", True)
+    assert api.objects["gpujobs"]["red/train"]["spec"].get("moveRequestTime") is None
+
+
 async def test_effects_say_what_a_change_would_do_and_change_nothing(api: GatewayApiServer, side: Side) -> None:
     waits = {"phase": "Queued", "number": 9, "gpus": 1, "reason": "Dependency", "message": "Waits for train"}
     after = make_job("after", namespace="red", number=9, status=waits, dependencies=[{"name": "train"}])

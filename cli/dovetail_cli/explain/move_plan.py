@@ -77,8 +77,7 @@ def _parts(found: MovesAnswer, *, to_apply: bool) -> Iterator[str]:
 def _lines(found: MovesAnswer) -> Iterator[list[str]]:
     for move in found.moves:
         yield [
-            move.job.namespace,
-            move.job.name,
+            *(("", "") if move.job is None else (move.job.namespace, move.job.name)),
             move.moves,
             _places(move.source),
             _places(move.destination),

@@ -16,7 +16,7 @@ class PlacedWorker(Row, frozen=True, kw_only=True):
 
 
 class MoveRow(Row, frozen=True, kw_only=True):
-    """A running job that restarts elsewhere.
+    """A running job that restarts elsewhere. `job` is null for one of a namespace that you may not list.
 
     `moves` says whether the job may move without a person's decision: as it says itself, or by the configuration.
     `source` and `destination` have its workers now and then. `lostDeviceSeconds` is what it loses at most, over all its
@@ -24,7 +24,7 @@ class MoveRow(Row, frozen=True, kw_only=True):
     not say so: then all its work counts as lost. It is away for at most `awaySeconds`.
     """
 
-    job: JobReference
+    job: JobReference | None
     moves: Moves
     source: list[PlacedWorker]
     destination: list[PlacedWorker]
@@ -61,6 +61,9 @@ class MovesAnswer(Row, frozen=True, kw_only=True):
     compared: int
     movable: int
     notes: list[str]
+
+    def __str__(self) -> str:
+        return self.summary
 
 
 class MovesApplied(Row, frozen=True, kw_only=True):

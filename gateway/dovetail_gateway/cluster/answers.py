@@ -16,10 +16,12 @@ import msgspec
 from dovetail.answers.doctor import Diagnosis
 from dovetail.answers.effects import Effects
 from dovetail.answers.inventory import take
+from dovetail.answers.moves import MovesAnswer
 from dovetail.answers.owners import user_of
 from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail.answers.quotas import QuotaPlan
 from dovetail.answers.waste import NodeFindings
+from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import key_of
@@ -31,6 +33,7 @@ from dovetail.query.audit import audit_for, audit_of, proven_by
 from dovetail.query.dry_run import PreparedQueue, dry_run_on, prepare
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import explain
+from dovetail.query.explain.moves import moves_for
 from dovetail.query.explain.rows import explanation_row
 from dovetail.query.nodes.overview import overview
 from dovetail.query.quotas.plan import plan_quotas
@@ -150,6 +153,24 @@ class Answers:
             child = objects.batch_job_of([job]).get(job.metadata.uid)
             subject = subjects.of_job(job, pods=pods, settings=objects.settings, child=child)
             return explanation_row(explain(subject, objects=objects, now=now), reader=reader_of(sees))
+
+        async with self._queue.slot(who.username):
+            return await self._computed(compute, sees=sees, user=who.username)
+
+    async def moves(
+        self,
+        job: GPUJob,
+        *,
+        budgets: Sequence[PodDisruptionBudget] | None,
+        to_apply: bool,
+        who: Identity,
+        sees: Visibility,
+    ) -> MovesAnswer:
+        """Which running jobs would have to restart elsewhere so that the job starts. Raises `CrowdedError`."""
+
+        def compute(objects: ClusterObjects, now: datetime) -> MovesAnswer:
+            reader = reader_of(sees)
+            return moves_for(job, objects=objects, budgets=budgets, now=now, to_apply=to_apply, reader=reader)
 
         async with self._queue.slot(who.username):
             return await self._computed(compute, sees=sees, user=who.username)

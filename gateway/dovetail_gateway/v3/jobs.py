@@ -134,12 +134,16 @@ class Jobs:
         raise RequestFailedError(409, reason="AlreadyExists", sentence=sentence)
 
     async def change_job(self, call: Call[JobPath, Strictly, JobChange]) -> Answer:
-        """Hold, release, reprioritize or renew a job as the caller."""
+        """Hold, release, reprioritize, renew or move a job as the caller, or request moves of others for it."""
         change, spec = call.body, dict[str, Any]()
         if change.held is not None:
             spec["suspend"] = change.held
         if change.priority is not None:
             spec["priority"] = change.priority
+        if change.moves is not None:
+            spec["moves"] = change.moves
+        if change.request_moves is not None:
+            spec["moveRequestTime"] = timestamp(self._now()) if change.request_moves else None
         if change.renew:
             spec["reservation"] = {"renewTime": timestamp(self._now())}
         return Answer(value=job_row(await self._patched(call.caller, path=call.path, spec=spec)))

@@ -1,9 +1,10 @@
-"""v3: dry run, explain, audit, doctor and overview: true for every caller, without the names of other tenants."""
+"""v3: dry run, explain, moves, audit, doctor and overview: true for every caller, without hidden names."""
 
 from typing import Any
 
 from dovetail.api.access_reviews import Act
 from dovetail.api.reasons import problems as says
+from dovetail.kube.queries.disruption_budgets import list_disruption_budgets
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.access.visibility import Visibility
@@ -13,11 +14,11 @@ from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.asked_job import asked_job
 from dovetail_gateway.v3.jobs import Jobs
 from dovetail_gateway.v3.types.jobs import JobPath
-from dovetail_gateway.v3.types.questions import DoctorQuery, NewRequest
+from dovetail_gateway.v3.types.questions import DoctorQuery, MovesQuery, NewRequest
 
 
 class Questions:
-    """The handlers of dry run, explain, audit, doctor and overview."""
+    """The handlers of dry run, explain, moves, audit, doctor and overview."""
 
     def __init__(self, answers: Answers, *, jobs: Jobs, reviews: Reviews, clients: Clients) -> None:
         self._answers = answers
@@ -71,6 +72,18 @@ class Questions:
     async def get_overview(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """All devices with their sums, and how many jobs run and wait."""
         return Answer(encoded=await self._answers.overview(who=call.who, sees=call.sees))
+
+    async def get_moves(self, call: Call[JobPath, MovesQuery, Any]) -> Answer:
+        """Which running jobs would have to restart elsewhere so that the job starts; nothing is changed."""
+        job, budgets = self._jobs.find(call.path, sees=call.sees), None
+        if call.sees.everything:
+            # Where namespaces are hidden, the pods of their budgets cannot be told.
+            async with self._clients.client_for(call.caller) as client:
+                budgets = await list_disruption_budgets(client)
+        found = await self._answers.moves(
+            job, budgets=budgets, to_apply=call.query.willing, who=call.who, sees=call.sees
+        )
+        return Answer(value=found)
 
     async def get_audit(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """Whether any device is promised beyond its capacity."""

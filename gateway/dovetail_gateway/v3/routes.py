@@ -4,6 +4,7 @@ from dovetail.answers.callers import Me
 from dovetail.answers.doctor import Diagnosis
 from dovetail.answers.effects import Effects as EffectsAnswer
 from dovetail.answers.jobs import EventList, HistoryPage, JobDetails, JobList, JobRow, Position, Removed
+from dovetail.answers.moves import MovesAnswer
 from dovetail.answers.nodes import DeviceList, NodeList, NodeRow, Overview
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
@@ -43,7 +44,7 @@ from dovetail_gateway.v3.types.history import HistoryFilter
 from dovetail_gateway.v3.types.jobs import Creation, JobChange, JobFilter, JobPath, LogQuery, NewJob
 from dovetail_gateway.v3.types.nodes import NodeFilter, NodePath
 from dovetail_gateway.v3.types.plan import PlanFilter
-from dovetail_gateway.v3.types.questions import DoctorQuery, NewRequest
+from dovetail_gateway.v3.types.questions import DoctorQuery, MovesQuery, NewRequest
 from dovetail_gateway.v3.types.quotas import PlannedQuotaPatch, QuotaPatch, QuotaPath
 from dovetail_gateway.v3.types.series import MomentQuery, SeriesQuery, UsageQuery
 from dovetail_gateway.v3.types.stream import Delta, Snapshot, StreamQuery
@@ -187,6 +188,10 @@ def _questions(questions: Questions) -> list[Route]:
         route(
             "GET", f"{_JOB}/explain", questions.explain_job, summary="Ask why a job waits, or where it is", tag="v3",
             right=READ, answers={200: Explanation, 404: Problem}, path_type=JobPath, query_type=Strictly,
+        ),
+        route(
+            "GET", f"{_JOB}/moves", questions.get_moves, summary="Ask which jobs to restart so that it starts",
+            tag="v3", right=READ, answers={200: MovesAnswer, 404: Problem}, path_type=JobPath, query_type=MovesQuery,
         ),
         route(
             "GET", "/api/v3/audit", questions.get_audit, summary="Prove that no device is promised twice", tag="v3",

@@ -33,7 +33,7 @@ TYPES: Final[dict[str, type[Any]]] = {
     "rolebindings": RoleBinding,
 }  # fmt: skip
 TOKENS: Final = ("admin-token", "quokka-token")
-_TAKE_LONG: Final = ("/dry-run", "/effects", "/explain")
+_TAKE_LONG: Final = ("/dry-run", "/effects", "/explain", "/moves")
 # What no two processes share, and what says nothing of the objects.
 _OWN: Final = frozenset({"epoch", "seq", "cacheAgeSeconds"})
 # What makes another object, or the age of a report, which counts from when it was seen.
@@ -63,7 +63,7 @@ def questions() -> list[tuple[str, str, str, dict[str, Any]]]:
 
 
 def names_of(path: str) -> tuple[str, ...]:
-    if path.endswith("/explain"):
+    if path.endswith(("/explain", "/moves")):
         return ("waits",)
     if path.endswith("/effects") or ("{name}" not in path and "{id}" not in path):
         return ("train",)

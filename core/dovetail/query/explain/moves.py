@@ -6,6 +6,7 @@ from typing import Final
 
 from dovetail.answers.jobs import job_reference
 from dovetail.answers.moves import MoveRow, MovesAnswer, PlacedWorker
+from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob
 from dovetail.cluster.objects import ClusterObjects
@@ -18,7 +19,7 @@ from dovetail.query.preemption_rules import move_rules_of
 from dovetail.query.queue_view import QueueView, queue_view
 from dovetail.queue.inputs.leaving_pods import pods_of_batch_jobs
 from dovetail.queue.moves.movable import movable_of, pods_to_move
-from dovetail.queue.moves.plan import Movable, MovePlan, NoPlan, Rules
+from dovetail.queue.moves.plan import Movable, Move, MovePlan, NoPlan, Rules
 from dovetail.queue.moves.proof import MovableJobs, Queue, plan_moves
 
 _BUDGETS_UNREAD: Final = (
@@ -33,11 +34,13 @@ def moves_for(
     budgets: Sequence[PodDisruptionBudget] | None,
     now: datetime,
     to_apply: bool = False,
+    reader: Reader = EVERYTHING,
 ) -> MovesAnswer:
     """The moves that start a waiting job now, or why there are none.
 
     `budgets` are the PodDisruptionBudgets of all namespaces; None where they may not be read. A plan moves jobs that
-    may be preempted, and one `to_apply` only those that say that they may move: others need a person's decision.
+    may be preempted, and one `to_apply` only those that say that they may move: others need a person's decision. Jobs
+    that the `reader` may not list are not named.
     """
     queue, rules = queue_view(objects, now=now), move_rules_of(objects.settings.moves)
     wanted = next((each for each in queue.waiting if each.key == job.metadata.uid), None)
@@ -57,23 +60,13 @@ def moves_for(
     notes = [_BUDGETS_UNREAD] if budgets is None else []
     jobs = {each.metadata.uid: each for each in objects.jobs}
     if isinstance(found, NoPlan):
-        return _no_answer(job, found=found, movable=len(movable), notes=notes)
+        reason = reader.readable(found.reason)
+        return _no_answer(job, reason=reason, movable=len(movable), notes=notes)
     return MovesAnswer(
         job=job_reference(job),
         summary=_summary(job, plan=found),
         holds=True,
-        moves=[
-            MoveRow(
-                job=job_reference(jobs[each.mover.job.key]),
-                moves=rules.of(jobs[each.mover.job.key]),
-                source=_workers(each.held),
-                destination=_workers(each.claims),
-                saves_every_seconds=jobs[each.mover.job.key].spec.checkpoint_interval_seconds,
-                lost_device_seconds=each.lost_device_seconds,
-                away_seconds=each.away_seconds,
-            )
-            for each in found.moves
-        ],
+        moves=[_row(each, job=jobs[each.mover.job.key], rules=rules, reader=reader) for each in found.moves],
         workers=_workers(found.claims),
         starts_in_seconds=found.in_seconds,
         otherwise_seconds=found.otherwise_seconds,
@@ -82,6 +75,18 @@ def moves_for(
         compared=found.compared,
         movable=len(movable),
         notes=notes,
+    )
+
+
+def _row(move: Move, *, job: GPUJob, rules: MoveRules, reader: Reader) -> MoveRow:
+    return MoveRow(
+        job=job_reference(job) if reader.sees(job.metadata.namespace) else None,
+        moves=rules.of(job),
+        source=_workers(move.held),
+        destination=_workers(move.claims),
+        saves_every_seconds=job.spec.checkpoint_interval_seconds,
+        lost_device_seconds=move.lost_device_seconds,
+        away_seconds=move.away_seconds,
     )
 
 
@@ -133,10 +138,10 @@ def _not_waiting(job: GPUJob) -> str:
     return f"it does not wait for room (phase {job.status.phase or 'not known yet'})"
 
 
-def _no_answer(job: GPUJob, *, found: NoPlan, movable: int, notes: list[str]) -> MovesAnswer:
+def _no_answer(job: GPUJob, *, reason: str, movable: int, notes: list[str]) -> MovesAnswer:
     return MovesAnswer(
         job=job_reference(job),
-        summary=f"No moves for {_name(job)}: {found.reason}",
+        summary=f"No moves for {_name(job)}: {reason}",
         holds=False,
         moves=[],
         workers=[],

@@ -7,8 +7,10 @@ from typing import Any, Final, TypeVar
 
 from dovetail.answers.effects import Effects
 from dovetail.answers.jobs import EventRow, JobRow
+from dovetail.answers.moves import MovesAnswer
 from dovetail.answers.questions import DryRun, Explanation
 from dovetail.answers.submission import SubmittedJob
+from dovetail.api.gpujob import Moves
 from dovetail.sdk import notebook
 from dovetail.sdk.aio import runtime
 from dovetail.sdk.aio.transport import AsyncTransport
@@ -111,6 +113,20 @@ class AsyncJob:
         """Why the job waits or where it is, each node's answer, and what would help. Raises `DovetailError`."""
         return await self._ask(v3.explain(self.namespace, name=self.name))
 
+    async def moves(self, *, willing: bool = False) -> MovesAnswer:
+        """Which running jobs would have to restart elsewhere so that the job starts. Raises `DovetailError`.
+
+        Nothing is changed. With `willing`, only jobs count that say that they may move, as `request_moves` moves.
+        """
+        return await self._ask(v3.moves(self.namespace, name=self.name, willing=willing))
+
+    async def request_moves(self, *, withdraw: bool = False) -> JobRow:
+        """Have jobs that may move restart elsewhere so that the job starts. Raises `DovetailError`.
+
+        The request counts for ten minutes, or until you `withdraw` it.
+        """
+        return await self._change({"requestMoves": not withdraw})
+
     async def effects(self, *, held: bool | None = None, priority: int | None = None, cancel: bool = False) -> Effects:
         """What a change would do to the job and to others, without making it. Raises `DovetailError`.
 
@@ -136,6 +152,10 @@ class AsyncJob:
     async def release(self) -> JobRow:
         """Release a job that is held. Raises `DovetailError`."""
         return await self._change({"held": False})
+
+    async def set_moves(self, moves: Moves) -> JobRow:
+        """Say whether the job may restart elsewhere so that others start: Never or Restart. Raises `DovetailError`."""
+        return await self._change({"moves": moves})
 
     async def set_priority(self, priority: int) -> JobRow:
         """Change the priority, 0 to 255. Raises `DovetailError`."""

@@ -7,6 +7,7 @@ from dovetail.answers.callers import Me
 from dovetail.answers.doctor import Diagnosis
 from dovetail.answers.effects import Effects
 from dovetail.answers.jobs import EventList, HistoryPage, JobDetails, JobList, JobRow, Removed
+from dovetail.answers.moves import MovesAnswer
 from dovetail.answers.nodes import NodeList, Overview
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
@@ -52,7 +53,7 @@ def job(namespace: str, *, name: str) -> Call[JobDetails]:
 
 
 def change(namespace: str, *, name: str, body: Mapping[str, Any]) -> Call[JobRow]:
-    """Hold, release, reprioritize or renew a job."""
+    """Hold, release, reprioritize, renew or move a job, or request moves of others for it."""
     return Call(method="PATCH", path=_path(namespace, name=name), as_type=JobRow, body=body)
 
 
@@ -80,6 +81,12 @@ def log(namespace: str, *, name: str, worker: int, tail: int | None, follow: boo
 def explain(namespace: str, *, name: str) -> Call[Explanation]:
     """Why a job waits, or where it is."""
     return Call(method="GET", path=f"{_path(namespace, name=name)}/explain", as_type=Explanation)
+
+
+def moves(namespace: str, *, name: str, willing: bool) -> Call[MovesAnswer]:
+    """Which running jobs would have to restart elsewhere so that a job starts."""
+    asked = query(willing=willing or None)
+    return Call(method="GET", path=f"{_path(namespace, name=name)}/moves", as_type=MovesAnswer, query=asked)
 
 
 def effects(namespace: str, *, name: str, body: Mapping[str, Any]) -> Call[Effects]:

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from dovetail.api.gpujob import Phase
+from dovetail.api.gpujob import Moves, Phase
 from dovetail_gateway.routing.table import Strictly
 from dovetail_gateway.v3.types.common import Input, JobName, NamespaceName, Page
 
@@ -54,6 +54,13 @@ class JobChange(Input, frozen=True, kw_only=True, omit_defaults=True):
     held: Annotated[bool | None, Meta(description="true holds the job, false releases it.")] = None
     priority: Annotated[int, Meta(ge=0, le=255)] | None = None
     renew: Annotated[bool, Meta(description="Renew the lease of a reservation as of now.")] = False
+    moves: Annotated[Moves | None, Meta(description="Whether it may restart elsewhere so that others start.")] = None
+    request_moves: Annotated[
+        bool | None,
+        Meta(
+            description="true has jobs that may move restart elsewhere so that this one starts, false withdraws that."
+        ),
+    ] = None
 
 
 class LogQuery(Input, frozen=True, kw_only=True):

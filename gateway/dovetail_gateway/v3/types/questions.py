@@ -17,6 +17,18 @@ class DoctorQuery(Input, frozen=True, kw_only=True):
     ] = "default"
 
 
+class MovesQuery(Input, frozen=True, kw_only=True):
+    """Which jobs count as those that may move."""
+
+    willing: Annotated[
+        bool,
+        Meta(
+            description="Only jobs that say that they may move, or whose namespace does: what a request carries out. "
+            "Otherwise all that may be preempted count."
+        ),
+    ] = False
+
+
 class NewRequest(Input, frozen=True, kw_only=True):
     """A job that is not submitted: its spec, and the namespace that it would be in."""
 

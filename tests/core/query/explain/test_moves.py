@@ -8,6 +8,7 @@ import pytest
 
 from dovetail import names
 from dovetail.answers.moves import MovesAnswer
+from dovetail.answers.readers import Reader
 from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob
 from dovetail.query.explain.moves import moves_for
@@ -50,6 +51,19 @@ def waiting(cluster: RandomCluster) -> GPUJob:
 
 def answer(cluster: RandomCluster, *, budgets: list[PodDisruptionBudget] | None = None) -> MovesAnswer:
     return moves_for(waiting(cluster), objects=cluster.objects(), budgets=[] if budgets is None else budgets, now=NOW)
+
+
+def test_a_reader_of_other_namespaces_gets_the_plan_without_the_name_of_the_job_that_moves() -> None:
+    cluster = two_nodes()
+    found = moves_for(
+        waiting(cluster),
+        objects=cluster.objects(),
+        budgets=[],
+        now=NOW,
+        reader=Reader(sees=lambda _namespace: False, readable=lambda _sentence: "hidden", everything=False),
+    )
+    assert found.holds
+    assert [each.job for each in found.moves] == [None]
 
 
 def budget(*, allowed: int, labels: dict[str, str] | None = None) -> PodDisruptionBudget:
