@@ -103,7 +103,7 @@ async def test_moves_are_planned_and_requested(api: GatewayApiServer, side: Side
         await side.call(job.request_moves)
         spec = dict(api.objects["gpujobs"]["red/train"]["spec"])
         await side.call(job.request_moves, withdraw=True)
-    assert str(found) == "No moves for job 1 (train): it does not wait for room (phase Running)"
+    assert str(found).startswith("No moves for job 1 (train): ")
     assert (spec["moves"], "moveRequestTime" in spec) == ("Restart", True)
     assert api.objects["gpujobs"]["red/train"]["spec"].get("moveRequestTime") is None
 
