@@ -4,10 +4,12 @@ The arrivals are those of `departures.py`. The bound is a relaxation: each pod i
 repacked at no cost, on devices without nodes, by the linear programme of cutting stock. A pod that fits is never
 refused, with moves or in the bound. Each replayed move costs what its pod did since it last saved its work, and the
 restart; the net allocation is less by that. With `--decision NODES`, times decisions with their proof instead, on a
-ledger of so many nodes with 8 GPUs and a queue.
+ledger of so many nodes with 8 GPUs and a queue. With `--consolidation JOBS`, times all plans for so many jobs of 8 GPUs
+on 500 such nodes, of which none has room for one: the case of KAI-Scheduler's consolidation test.
 
     python benchmarks/moves.py --traces FOLDER [--seed 42] [--saved-every 1800] [--json FILE]
     python benchmarks/moves.py --decision 5000
+    python benchmarks/moves.py --consolidation 41
 """
 
 import argparse
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import highspy
+import msgspec
 import numpy as np
 import simulator
 
@@ -59,13 +62,17 @@ def main() -> None:
         "--saved-every", type=float, default=1800.0, help="seconds; inf for never (default: %(default)s)"
     )
     options.add_argument("--decision", type=int, metavar="NODES", help="time decisions on so many nodes with 8 GPUs")
+    options.add_argument("--consolidation", type=int, metavar="JOBS", help="time the plans for so many jobs")
     options.add_argument("--json", type=Path, default=Path("out/moves.json"), help="where it is written too")
     args = options.parse_args()
     if args.decision:
         print(json.dumps(decisions(args.decision), indent=2))
         return
+    if args.consolidation:
+        print(json.dumps(consolidation(args.consolidation), indent=2))
+        return
     if args.traces is None:
-        options.error("--traces is required without --decision")
+        options.error("--traces is required without --decision and --consolidation")
     scene = simulator.leaving(simulator.read(args.traces, name="default", seeds=[args.seed])[args.seed])
     runs: dict[str, Callable[[], dict[str, Any]]] = {
         "bound": lambda: row(bound(scene), arrivals=len(scene.visits)),
@@ -244,6 +251,48 @@ def decisions(nodes: int, *, rounds: int = 60, waiting: int = 20) -> dict[str, A
         "p50 ms": round(float(p50)),
         "p99 ms": round(float(p99)),
     }
+
+
+def consolidation(jobs: int, *, nodes: int = 500) -> dict[str, Any]:
+    """How long the plans take for jobs that each request all GPUs of a node, one after the other, each carried out."""
+    full = filled(nodes, random=np.random.default_rng(1))
+    waiting = [waits(f"waits-{number}", gpus=8, at=number) for number in range(jobs)]
+    movable, leaving = {each.job.key: each for each in full.movable}, {each.key: each for each in full.leaving}
+    seconds, moves = list[float](), 0
+    for job in list(waiting):
+        queue = Queue(ledger=full.ledger, waiting=list(waiting), leaving=list(leaving.values()))
+        began = time.process_time()
+        able = MovableJobs(list(movable.values()), ledger=full.ledger)
+        found = plan_moves(job, queue=queue, movable=able)
+        seconds.append(time.process_time() - began)
+        if isinstance(found, MovePlan):
+            waiting.remove(job)
+            moves += len(found.moves)
+            carry_out(found, ledger=full.ledger, movable=movable, leaving=leaving)
+    p50, p99 = np.percentile(seconds, [50, 99]) * 1000
+    return {
+        "nodes": nodes,
+        "running jobs": len(full.movable),
+        "jobs": jobs,
+        "started": jobs - len(waiting),
+        "moves": moves,
+        "p50 ms": round(float(p50)),
+        "p99 ms": round(float(p99)),
+        "all, s": round(sum(seconds), 2),
+    }
+
+
+def carry_out(plan: MovePlan, *, ledger: Ledger, movable: dict[str, Movable], leaving: dict[str, Leaving]) -> None:
+    """Move the jobs of a plan, and start its job."""
+    for move in plan.moves:
+        mover = movable.pop(move.mover.job.key)
+        ends = [leaving.pop(key) for key in mover.claims]
+        for key in mover.claims:
+            ledger.release(key)
+        for claim, end in zip(move.claims, ends, strict=True):
+            leaving[claim.key] = msgspec.structs.replace(end, key=claim.key)
+    ledger.commit_all([claim for move in plan.moves for claim in move.claims])
+    ledger.commit_all(plan.claims)
 
 
 def waits(name: str, *, gpus: int, at: int) -> Candidate:
