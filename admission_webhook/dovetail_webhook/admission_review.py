@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from dovetail.api.meta import Described
+from dovetail.api.meta import Described, MessageDetail
+from dovetail.api.reasons.clause import Sentence
 from dovetail.decoding import Decoder, UnreadableError
 
 API_VERSION = "admission.k8s.io/v1"
@@ -88,14 +89,27 @@ def allowed(uid: str, *, patch: list[dict[str, Any]]) -> bytes:
     return _answer(response)
 
 
-def denied(uid: str, *, message: str) -> bytes:
-    """Encode the answer that denies the object; the message is truncated if it is too long."""
-    status = {"code": _BAD_REQUEST, "reason": "BadRequest", "message": sentence(message)}
-    return _answer({"uid": uid, "allowed": False, "status": status})
+def denied(uid: str, *, sentence: Sentence) -> bytes:
+    """Encode the answer that denies the object; the message is truncated if it is too long.
+
+    The causes of the status are the clauses of the sentence: each parameter with the clause's code as its reason, the
+    parameter's name as its field and its value as its message.
+    """
+    status = {"code": _BAD_REQUEST, "reason": "BadRequest", "message": shown(sentence.message)}
+    causes = [each for clause in sentence.clauses for each in _causes(clause)]
+    return _answer({"uid": uid, "allowed": False, "status": status | {"details": {"causes": causes}}})
 
 
-def sentence(message: str) -> str:
-    """A message as an answer may contain it: not too long, and without lone surrogates, which UTF-8 cannot encode."""
+def _causes(clause: MessageDetail) -> list[dict[str, str]]:
+    if not clause.parameters:
+        return [{"reason": clause.code}]
+    return [
+        {"reason": clause.code, "field": name, "message": shown(value)} for name, value in clause.parameters.items()
+    ]
+
+
+def shown(message: str) -> str:
+    """A text as an answer may contain it: not too long, and without lone surrogates, which UTF-8 cannot encode."""
     return message[:_LONGEST_MESSAGE].encode(errors="replace").decode()
 
 

@@ -10,6 +10,8 @@ from typing import Final, Literal
 
 from dovetail import logs
 from dovetail.api.gpujob import KIND, Policy
+from dovetail.api.reasons import start as says
+from dovetail.api.reasons.clause import SaidError, Sentence
 from dovetail.decoding import UnreadableError, decode
 from dovetail.gpu.device_plugins import Delivery, Vendors
 from dovetail.gpu.request import RequestError
@@ -31,13 +33,13 @@ def refuse_impossible_pods(sets: Iterable[PodSet], *, policy: Policy, vendors: V
         where = _written(each.path)
         if each.template.spec.get("nodeName"):
             # The API server refuses a pod with a node and a gate.
-            raise GuestError(f"{where}.spec.nodeName is set: a pod in the queue gets its node when it starts")
+            raise GuestError(says.NODE_NAMED(path=f"{where}.spec"))
         metadata = {"labels": each.template.labels, "annotations": each.template.annotations}
         try:
             pod = mutation.pod_with(metadata, spec=each.template.spec)
             mutation.patch_of_pod(pod, subresource="", policy=policy, vendors=vendors, delivery=delivery)
         except (RequestError, UnreadableError) as error:
-            raise GuestError(f"{where}: its pods would be refused: {error}") from error
+            raise GuestError(says.PODS_WOULD_BE_REFUSED(path=where, problem=str(error))) from error
 
 
 def _written(path: Path) -> str:
@@ -84,13 +86,13 @@ class Reviewer:
             if not uid:
                 raise
             log.warning("a review that cannot be read is denied", error=str(error))
-            return refused(uid, message=f"Dovetail cannot read this object: {error}")
+            return refused(uid, sentence=says.OBJECT_UNREADABLE(kind="object", problem=str(error)))
         return self._answer(request)
 
     def refuse(self, uid: str, *, problem: str) -> Answer:
         """Deny an object that is not reviewed."""
         log.warning("denied without a review", uid=uid, problem=problem)
-        return refused(uid, message=f"Dovetail's webhook does not review this object: {problem}")
+        return refused(uid, sentence=says.NOT_REVIEWED(problem=problem))
 
     def _answer(self, request: Request) -> Answer:
         kind = request.kind.kind
@@ -100,17 +102,16 @@ class Reviewer:
             return Answer(body=admission_review.allowed(request.uid, patch=patch), kind=kind, outcome=outcome)
         except (RequestError, TasksError, JobLimitError, GuestError) as error:
             log.info("denied", kind=kind, error=str(error))
-            return Answer(body=admission_review.denied(request.uid, message=str(error)), kind=kind, outcome="denied")
+            body = admission_review.denied(request.uid, sentence=_sentence_of(error))
+            return Answer(body=body, kind=kind, outcome="denied")
         except UnreadableError as error:
             log.info("denied", kind=kind, error=str(error))
-            return refused(request.uid, message=f"Dovetail cannot read this {kind}: {error}", kind=kind)
+            return refused(request.uid, sentence=says.OBJECT_UNREADABLE(kind=kind, problem=str(error)), kind=kind)
         # A bug here must neither admit an unchecked object nor stop the answers to other reviews.
         except Exception:
             log.exception("a review failed", kind=kind, uid=request.uid)
-            message = (
-                f"Dovetail's webhook has an error of its own with this {kind}; its log names the uid {request.uid}"
-            )
-            return Answer(body=admission_review.denied(request.uid, message=message), kind=kind, outcome="failed")
+            body = admission_review.denied(request.uid, sentence=says.WEBHOOK_FAULT(kind=kind, uid=request.uid))
+            return Answer(body=body, kind=kind, outcome="failed")
 
     def _patch(self, request: Request) -> mutation.Patch:
         if request.kind.kind != "Pod" and self.translates:
@@ -149,9 +150,18 @@ class Reviewer:
         return completed + queued + mutation.patch_of_copy(read)
 
 
-def refused(uid: str, *, message: str, kind: str = "") -> Answer:
+def refused(uid: str, *, sentence: Sentence, kind: str = "") -> Answer:
     """Deny an object for a reason other than its GPU request."""
-    return Answer(body=admission_review.denied(uid, message=message), kind=kind or "unknown", outcome="denied")
+    return Answer(body=admission_review.denied(uid, sentence=sentence), kind=kind or "unknown", outcome="denied")
+
+
+def _sentence_of(error: RequestError | SaidError) -> Sentence:
+    if isinstance(error, SaidError):
+        return error.sentence
+    said = {"field": error.field, "value": error.shown, "problem": error.stated, "example": error.example}
+    if error.position is None:
+        return says.REQUEST_REFUSED(**said)
+    return says.REQUEST_REFUSED_AT(position=error.position + 1, **said)
 
 
 def too_heavy(body: bytes | bytearray) -> str:

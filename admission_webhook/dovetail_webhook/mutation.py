@@ -18,6 +18,7 @@ from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import POLICIES_BY_LETTERS, Policy, ResourceRequest, job_of
 from dovetail.api.meta import Described
+from dovetail.api.reasons import start as says
 from dovetail.decoding import UnreadableError, convert, decode
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import Ranking
@@ -214,7 +215,7 @@ def read_job(text: msgspec.Raw) -> Job:
     job = decode(text, as_type=Job)
     template = job.spec.template if job.spec else msgspec.Raw()
     if (refusal := refusal_of_depth(template, field="spec.template")) is not None:
-        raise UnreadableError(refusal)
+        raise UnreadableError(refusal.message)
     return job
 
 
@@ -292,10 +293,7 @@ def _refuse_bare_values(sweep: Manifest) -> None:
         for value in values if isinstance(values, list) else ():
             if isinstance(value, bool | int | float):
                 text = json.dumps(value)
-                raise TasksError(
-                    f"sweep: the values of parameter {parameter.get('name')} are text, and {text} is none: write "
-                    f'"{text}", in quotes'
-                )
+                raise TasksError(says.VALUE_NO_TEXT(parameter=str(parameter.get("name")), value=text))
 
 
 def _made_by(job: Job, *, user: str) -> Patch:

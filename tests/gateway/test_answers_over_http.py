@@ -54,6 +54,14 @@ def test_each_field_that_the_api_server_objects_to_is_named() -> None:
     assert problem.details == [MessageDetail(code="SaidByAPIServer", parameters={"message": "no"})]
 
 
+def test_a_refusal_of_the_webhook_keeps_its_clauses() -> None:
+    said = StatusCause(reason="MostCombinations", field="count", message="1600")
+    most = StatusCause(reason="MostCombinations", field="most", message="1000")
+    problem = PROBLEM.write(of_kube(refusal(400, reason="BadRequest", causes=[said, most])))
+    assert problem.details == [MessageDetail(code="MostCombinations", parameters={"count": "1600", "most": "1000"})]
+    assert (problem.detail, problem.errors) == ("no", [])
+
+
 @pytest.mark.parametrize(("seconds", "header"), [(0.2, "1"), (1.4, "1"), (7, "7"), (90, "90")])
 def test_how_long_to_wait_is_said_in_whole_seconds_of_at_least_one(seconds: float, header: str) -> None:
     assert of_kube(refusal(429, seconds=seconds)).headers == {"Retry-After": header}

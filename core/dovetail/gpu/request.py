@@ -100,11 +100,11 @@ class RequestError(ValueError):
         self.field = field
         self.position = position
         self.problem = problem
+        self.example = example
+        # As the sentence has them.
+        self.shown, self.stated = _shown(text, most=_TEXT_SHOWN), _shown(problem, most=_PROBLEM_SHOWN)
         place = "" if position is None else f" at character {position + 1}"
-        super().__init__(
-            f'{field} "{_shown(text, most=_TEXT_SHOWN)}": {_shown(problem, most=_PROBLEM_SHOWN)}{place}; '
-            f"write for example {example}"
-        )
+        super().__init__(f'{field} "{self.shown}": {self.stated}{place}; write for example {example}')
 
 
 def _shown(text: str, *, most: int) -> str:

@@ -12,6 +12,8 @@ from typing import Final
 
 from dovetail import names
 from dovetail.api.gpujob import MAX_TASKS, GPUJob, GPUJobSpec, SweepSpec
+from dovetail.api.reasons import start as says
+from dovetail.api.reasons.clause import SaidError
 from dovetail.jobs.array_indexes import IndexesError, indexes_in
 
 TASK_IDS: Final = (names.ENV_TASK_ID, names.ENV_GFLOW_TASK_ID, names.ENV_SLURM_TASK_ID)
@@ -36,7 +38,7 @@ _NAME_LIMIT: Final = 58
 _PLACEHOLDER: Final = re.compile(r"(?<!\$)\{([^{}]*)\}")
 
 
-class TasksError(Exception):
+class TasksError(SaidError):
     """The problem with an array or a sweep, in a sentence."""
 
 
@@ -58,7 +60,7 @@ def tasks_of(job: GPUJob) -> list[Task]:
                 Task(index=index, name=_numbered(name, index=index)) for index in indexes_in(job.spec.array.indexes)
             ]
         except IndexesError as error:
-            raise TasksError(f"spec.{error}") from error
+            raise TasksError(says.WRONG_INDEXES(problem=str(error))) from error
     assert job.spec.sweep is not None, "asked of arrays and sweeps alone"
     _check_parameters(job.spec)
     return _of_sweep(name, sweep=job.spec.sweep)
@@ -82,7 +84,7 @@ def _of_sweep(name: str, *, sweep: SweepSpec) -> list[Task]:
 def _product(values: Sequence[Sequence[str]]) -> Iterable[tuple[str, ...]]:
     count = math.prod(map(len, values))
     if count > MAX_TASKS:
-        raise TasksError(f"sweep has {count} combinations, and {MAX_TASKS} are allowed: make several jobs of it")
+        raise TasksError(says.MOST_COMBINATIONS(count=count, most=MAX_TASKS))
     return itertools.product(*values)
 
 
@@ -90,7 +92,7 @@ def _side_by_side(values: Sequence[Sequence[str]]) -> Iterable[tuple[str, ...]]:
     try:
         return list(zip(*values, strict=True))
     except ValueError as error:
-        raise TasksError("sweep.combine Zip takes the values side by side: each parameter needs as many") from error
+        raise TasksError(says.UNEVEN_VALUES()) from error
 
 
 def _numbered(parent: str, *, index: int) -> str:
@@ -111,9 +113,9 @@ def _check_names(tasks: Sequence[Task]) -> None:
     seen: dict[str, int] = {}
     for task in tasks:
         if task.name in seen:
+            first, second = seen[task.name], task.index
             raise TasksError(
-                f"sweep.nameTemplate gives tasks {seen[task.name]} and {task.index} the same name {task.name}: name "
-                f"every parameter in it, or begin it with {{index}} (a name has {_NAME_LIMIT} of a-z, 0-9 and '-')"
+                says.SAME_TASK_NAME(first=first, second=second, name=task.name, index="{index}", most=_NAME_LIMIT)
             )
         seen[task.name] = task.index
 
@@ -122,7 +124,7 @@ def _check_template(template: str, *, known: Collection[str]) -> None:
     for word in _PLACEHOLDER.findall(template):
         if word not in known:
             words = ", ".join(f"{{{each}}}" for each in sorted(known))
-            raise TasksError(f'sweep.nameTemplate "{template}" names {{{word}}}, which is none of {words}')
+            raise TasksError(says.UNKNOWN_WORD(template=template, word=f"{{{word}}}", words=words))
 
 
 def _check_parameters(spec: GPUJobSpec) -> None:
@@ -131,7 +133,7 @@ def _check_parameters(spec: GPUJobSpec) -> None:
     for parameter in spec.sweep.parameters if spec.sweep is not None else ():
         name = parameter.name
         if name in _RESERVED or (meet and (name in _RENDEZVOUS or name.startswith(_TORCHRUN))):
-            raise TasksError(f"sweep parameter {name} is a variable that Dovetail sets itself: give it another name")
+            raise TasksError(says.OWN_VARIABLE(parameter=name))
 
 
 def filled(text: str, *, parameters: Mapping[str, str]) -> str:

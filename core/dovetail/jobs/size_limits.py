@@ -14,6 +14,8 @@ import msgspec
 from dovetail import decoding, names
 from dovetail.api.gpujob import MAX_TASKS, ArraySpec, GPUJob, GPUJobSpec, SweepSpec
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.reasons import start as says
+from dovetail.api.reasons.clause import SaidError, Sentence
 from dovetail.decoding import UnreadableError
 from dovetail.jobs.array_tasks import TasksError, tasks_of
 
@@ -28,7 +30,7 @@ _LONGEST_VALUE: Final = 1 << 10
 _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
-class JobLimitError(ValueError):
+class JobLimitError(SaidError):
     """A GPUJob that is larger than allowed, in a sentence."""
 
 
@@ -45,37 +47,32 @@ class _Numbering(msgspec.Struct, frozen=True):
     sweep: SweepSpec | None = None
 
 
-def refusal_of_spec(spec: bytes | msgspec.Raw, *, limits: JobLimits) -> str | None:
+def refusal_of_spec(spec: bytes | msgspec.Raw, *, limits: JobLimits) -> Sentence | None:
     """What is wrong with the size of a GPUJob's spec, given as JSON; None if nothing is."""
     size = _size(spec)
     if size > limits.spec_bytes:
-        return (
-            f"spec has {size:,} bytes and may have {limits.spec_bytes:,} at most (gpujobs.max_spec_bytes): "
-            "keep large texts in a ConfigMap and mount it"
-        )
+        return says.SPEC_TOO_LARGE(size=f"{size:,}", most=f"{limits.spec_bytes:,}")
     # Almost all specs are too small for any number of tasks to matter.
     if size * MAX_TASKS > limits.array_bytes and size * (tasks := _count(spec)) > limits.array_bytes:
-        return (
-            f"the specs of {tasks:,} tasks with {size:,} bytes each have {size * tasks:,} bytes and may have "
-            f"{limits.array_bytes:,} at most (gpujobs.max_array_bytes): make the template smaller, or several arrays"
-        )
+        total, most = f"{size * tasks:,}", f"{limits.array_bytes:,}"
+        return says.TASKS_TOO_LARGE(tasks=f"{tasks:,}", size=f"{size:,}", total=total, most=most)
     return refusal_of_depth(spec, field="spec.template", within=1)
 
 
-def refusal_of_job(job: GPUJob, *, limits: JobLimits) -> str | None:
+def refusal_of_job(job: GPUJob, *, limits: JobLimits) -> Sentence | None:
     """The same for an existing GPUJob, with its metadata."""
     if (size := len(msgspec.json.encode(job.metadata))) > MAX_METADATA_BYTES:
-        return f"metadata has {size:,} bytes and may have {MAX_METADATA_BYTES:,} at most: remove labels or annotations"
+        return says.METADATA_TOO_LARGE(size=f"{size:,}", most=f"{MAX_METADATA_BYTES:,}")
     return refusal_of_spec(msgspec.json.encode(job.spec), limits=limits)
 
 
-def refusal_of_depth(text: bytes | msgspec.Raw, *, field: str, within: int = 0) -> str | None:
+def refusal_of_depth(text: bytes | msgspec.Raw, *, field: str, within: int = 0) -> Sentence | None:
     """Why a `field`, `within` levels deep in this JSON, is nested too deeply; None if it is not."""
     content = bytes(text)
     if content.count(b"[") + content.count(b"{") <= MAX_DEPTH:
         return None
     depth = depth_of(content) - within
-    return None if depth <= MAX_DEPTH else f"{field} is nested {depth:,} levels deep and may be {MAX_DEPTH} at most"
+    return None if depth <= MAX_DEPTH else says.NESTED_TOO_DEEPLY(field=field, depth=f"{depth:,}", most=MAX_DEPTH)
 
 
 def depth_of(text: bytes | msgspec.Raw) -> int:

@@ -137,7 +137,9 @@ def ask_of_job(
     """
     request = request_of_job(job)
     if (refusal := refusal_of_depth(job.spec.template.spec, field="spec.template.spec")) is not None:
-        raise RequestError(job.metadata.name, field="job", problem=refusal, example="containers: [{name: main}]")
+        raise RequestError(
+            job.metadata.name, field="job", problem=refusal.message, example="containers: [{name: main}]"
+        )
     said = template_spec(job)
     # Code that later adds to the spec relies on lists where lists belong.
     spec, where = _read(said, as_type=PodSpec, job=job), _read(said, as_type=TemplateSpec, job=job)

@@ -1,6 +1,6 @@
 """Errors as callers get them: a status and one sentence, in the shape of each API version. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -10,7 +10,7 @@ import msgspec
 from dovetail.api.meta import MessageDetail
 from dovetail.api.reasons import problems as says
 from dovetail.api.reasons.clause import SaidError, Sentence
-from dovetail.kube.errors import KubeError, StatusError
+from dovetail.kube.errors import KubeError, StatusCause, StatusError
 
 
 class FieldProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,11 +114,29 @@ def of_kube(error: KubeError) -> RequestFailedError:
         return RequestFailedError(502, reason="APIServer", sentence=says.API_SERVER_AWAY(problem=str(error)))
     if error.code == HTTPStatus.UNAUTHORIZED:
         return unauthorized(says.TOKEN_NOT_ACCEPTED())
-    wait = error.retry_after_seconds
+    wait, message = error.retry_after_seconds, error.message or str(error)
+    causes = error.details.causes or ()
+    clauses = clauses_of_webhook(causes)
     return RequestFailedError(
         error.code,
         reason=error.reason or HTTPStatus(error.code).phrase,
-        sentence=says.SAID_BY_API_SERVER(message=error.message or str(error)),
-        errors=tuple(FieldProblem(field=each.field, message=each.message) for each in error.details.causes or ()),
+        sentence=Sentence(message=message, clauses=clauses) if clauses else says.SAID_BY_API_SERVER(message=message),
+        errors=() if clauses else tuple(FieldProblem(field=each.field, message=each.message) for each in causes),
         headers={} if wait is None else {"Retry-After": str(max(1, round(wait)))},
     )
+
+
+def clauses_of_webhook(causes: Sequence[StatusCause]) -> tuple[MessageDetail, ...]:
+    """The clauses of a refusal by Dovetail's webhook, which has each parameter as a cause; none of another refusal."""
+    from dovetail.api.reasons.catalog import every_clause  # noqa: PLC0415 - loads the whole table
+
+    known = every_clause() if causes else {}
+    if not causes or any(each.reason not in known for each in causes):
+        return ()
+    found: list[MessageDetail] = []
+    for each in causes:
+        parameter = {each.field: each.message} if each.field else {}
+        if found and found[-1].code == each.reason and parameter.keys().isdisjoint(found[-1].parameters):
+            parameter = {**found.pop().parameters, **parameter}
+        found.append(MessageDetail(code=each.reason, parameters=parameter))
+    return tuple(found)

@@ -155,7 +155,7 @@ class Footprint:
             return
         self.forget(job.metadata.uid)
         if (refusal := refusal_of_job(job, limits=self._limits)) is not None:
-            self._refused[job.metadata.uid] = (job.metadata.generation, refusal)
+            self._refused[job.metadata.uid] = (job.metadata.generation, refusal.message)
 
 
 def _is_same_spec(new: ObjectMeta, *, known: ObjectMeta) -> bool:

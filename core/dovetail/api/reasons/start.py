@@ -152,3 +152,121 @@ KUEUE_HOLDS: Final = clause(
     "KueueHolds", "Waits until Kueue lets it go from the queue {queue}", reason=EXTERNALLY_MANAGED
 )
 KUEUE_SAYS: Final = clause("KueueSays", ": {message}")
+
+# What admission refuses of a request
+REQUEST_REFUSED: Final = clause("RequestRefused", '{field} "{value}": {problem}; write for example {example}')
+REQUEST_REFUSED_AT: Final = clause(
+    "RequestRefusedAt", '{field} "{value}": {problem} at character {position}; write for example {example}'
+)
+OBJECT_UNREADABLE: Final = clause("ObjectUnreadable", "Dovetail cannot read this {kind}: {problem}")
+NOT_REVIEWED: Final = clause("NotReviewed", "Dovetail's webhook does not review this object: {problem}")
+WEBHOOK_FAULT: Final = clause(
+    "WebhookFault", "Dovetail's webhook has an error of its own with this {kind}; its log names the uid {uid}"
+)
+
+# Of an object of another kind in the queue
+PODS_WOULD_BE_REFUSED: Final = clause("PodsWouldBeRefused", "{path}: its pods would be refused: {problem}")
+NODE_NAMED: Final = clause("NodeNamed", "{path}.nodeName is set: a pod in the queue gets its node when it starts")
+NO_PODS: Final = clause("NoPods", "it asks for no pods, so there is nothing to queue")
+NO_TEMPLATE_THERE: Final = clause("NoTemplateThere", "spec.{path} is no pod template: {problem}")
+NO_WHOLE_NUMBER: Final = clause("NoWholeNumber", "spec.{field} must be a whole number from 0, and not {value}")
+MOST_WORKERS: Final = clause(
+    "MostWorkers", "it has {workers} pods with GPUs, and a job in the queue has at most {most}"
+)
+WORKERS_DIFFER: Final = clause(
+    "WorkersDiffer",
+    "its pods with GPUs differ in request, resources or placement: the queue plans pods of one kind, so give them the "
+    "same, or queue them as objects of their own",
+)
+ONE_CONTAINER: Final = clause(
+    "OneContainer", "annotation {annotation}: pods in the queue have their GPUs in one container, by {request}"
+)
+BY_ANNOTATION: Final = clause(
+    "ByAnnotation",
+    "container {container} requests {resource}, and its pod template has no annotation {annotation}: pods in the queue "
+    "request GPUs by the annotation",
+)
+NO_CONTAINER: Final = clause("NoContainer", "a container of its pod template is no object")
+WRONG_PRIORITY: Final = clause(
+    "WrongPriority", "annotation {annotation} is {value}: it must be a whole number from 0 to 255"
+)
+WRONG_PREEMPTIBLE: Final = clause("WrongPreemptible", "annotation {annotation} is {value}: it must be true or false")
+QUEUE_ITS_CLUSTER: Final = clause(
+    "QueueItsCluster", "spec.clusterSelector names a cluster that exists already: queue that RayCluster instead"
+)
+MUST_SHUT_DOWN: Final = clause(
+    "MustShutDown", "spec.shutdownAfterJobFinishes must be true: KubeRay suspends no other RayJob"
+)
+NO_REPLICATED_JOB: Final = clause("NoReplicatedJob", "spec.replicatedJobs must name at least one Job")
+AUTOSCALES: Final = clause(
+    "AutoscalesInTree", "spec.{path}enableInTreeAutoscaling is true: the queue plans a fixed number of pods"
+)
+MUST_CLEAN_PODS: Final = clause(
+    "MustCleanPods",
+    "spec.runPolicy.cleanPodPolicy must be Running or All: else the workers keep their GPUs after the end",
+)
+NO_ROLE: Final = clause("NoRole", "spec.mpiReplicaSpecs must name at least one role")
+NO_JOB_SET: Final = clause(
+    "NoJobSet",
+    "no JobSet of it has the label {label}: this needs Kubeflow Trainer 2.2 or later, whose log says why it does not "
+    "create the JobSet",
+)
+STARTS_TOGETHER: Final = clause(
+    "StartsTogether",
+    "spec.startupPolicy is LeaderReady: the pods of a replica start together in the queue, so it must be LeaderCreated",
+)
+GROUP_WITHOUT_LABEL: Final = clause(
+    "GroupWithoutLabel",
+    "annotation {annotation} is {value}, and label {label} is missing: it names the group that has this size",
+)
+GROUP_UNNAMED: Final = clause("GroupUnnamed", "label {label} is empty: it names the group that the pod starts with")
+GROUP_WITHOUT_SIZE: Final = clause(
+    "GroupWithoutSize",
+    "label {label} is {value}, and annotation {annotation} is missing: it says how many pods the group has, from 1 to "
+    "{most}",
+)
+WRONG_GROUP_SIZE: Final = clause(
+    "WrongGroupSize", "annotation {annotation} is {value}: it must be a whole number from 1 to {most}"
+)
+GROUP_DISAGREES: Final = clause("GroupDisagrees", "{problem}")
+GROUP_INCOMPLETE: Final = clause(
+    "GroupIncomplete",
+    "group {group} has {pods} of {size} pods: create the others, with label {label} and annotation {annotation}, or "
+    "make the size that of all pods",
+)
+
+# Of an array or a sweep, and of sizes
+WRONG_INDEXES: Final = clause("WrongIndexes", "spec.{problem}")
+MOST_COMBINATIONS: Final = clause(
+    "MostCombinations", "sweep has {count} combinations, and {most} are allowed: make several jobs of it"
+)
+UNEVEN_VALUES: Final = clause(
+    "UnevenValues", "sweep.combine Zip takes the values side by side: each parameter needs as many"
+)
+SAME_TASK_NAME: Final = clause(
+    "SameTaskName",
+    "sweep.nameTemplate gives tasks {first} and {second} the same name {name}: name every parameter in it, or begin it "
+    "with {index} (a name has {most} of a-z, 0-9 and '-')",
+)
+UNKNOWN_WORD: Final = clause("UnknownWord", 'sweep.nameTemplate "{template}" names {word}, which is none of {words}')
+OWN_VARIABLE: Final = clause(
+    "OwnVariable", "sweep parameter {parameter} is a variable that Dovetail sets itself: give it another name"
+)
+VALUE_NO_TEXT: Final = clause(
+    "ValueNoText",
+    'sweep: the values of parameter {parameter} are text, and {value} is none: write "{value}", in quotes',
+)
+SPEC_TOO_LARGE: Final = clause(
+    "SpecTooLarge",
+    "spec has {size} bytes and may have {most} at most (gpujobs.max_spec_bytes): keep large texts in a ConfigMap and "
+    "mount it",
+)
+TASKS_TOO_LARGE: Final = clause(
+    "TasksTooLarge",
+    "the specs of {tasks} tasks with {size} bytes each have {total} bytes and may have {most} at most "
+    "(gpujobs.max_array_bytes): make the template smaller, or several arrays",
+)
+METADATA_TOO_LARGE: Final = clause(
+    "MetadataTooLarge", "metadata has {size} bytes and may have {most} at most: remove labels or annotations"
+)
+NESTED_TOO_DEEPLY: Final = clause("NestedTooDeeply", "{field} is nested {depth} levels deep and may be {most} at most")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dovetail.api.builtin import JobStatus
+from dovetail.api.reasons import start as says
 from dovetail.api.resources import Resource
 from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, conditions_in, pod_set, value_at, whole
 
@@ -22,7 +23,7 @@ class JobSets:
         """The pods of its Jobs. Raises `GuestError`."""
         parts = spec.get("replicatedJobs")
         if not isinstance(parts, list) or not parts:
-            raise GuestError("spec.replicatedJobs must name at least one Job")
+            raise GuestError(says.NO_REPLICATED_JOB())
         return [_pods(spec, index=index) for index in range(len(parts))]
 
     def progress(self, guest: Guest) -> JobStatus:

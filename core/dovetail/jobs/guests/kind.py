@@ -14,11 +14,13 @@ from msgspec.structs import replace
 from dovetail import names
 from dovetail.api.builtin import Condition, JobStatus
 from dovetail.api.meta import Described, ObjectMeta, OwnerReference
+from dovetail.api.reasons import start as says
+from dovetail.api.reasons.clause import SaidError
 from dovetail.api.resources import Resource
 from dovetail.decoding import UnreadableError, convert
 
 
-class GuestError(ValueError):
+class GuestError(SaidError):
     """The guest cannot wait in the queue; the message is one sentence for its owner."""
 
 
@@ -144,14 +146,14 @@ def pod_set(spec: Mapping[str, Any], *, path: Path, count: int, total: int | Non
     try:
         template = convert(found, as_type=Template)
     except UnreadableError as error:
-        raise GuestError(f"spec.{_written(path)} is no pod template: {error.problem}") from error
+        raise GuestError(says.NO_TEMPLATE_THERE(path=_written(path), problem=error.problem)) from error
     return PodSet(path=path, template=template, count=count, total=total)
 
 
 def refuse_no_pods(sets: Sequence[PodSet]) -> None:
     """Check that a guest asks for a pod. Raises `GuestError`."""
     if not any(each.count for each in sets):
-        raise NoPodsError("it asks for no pods, so there is nothing to queue")
+        raise NoPodsError(says.NO_PODS())
 
 
 def whole(value: Any, *, default: int, field: str) -> int:
@@ -159,7 +161,7 @@ def whole(value: Any, *, default: int, field: str) -> int:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise GuestError(f"spec.{field} must be a whole number from 0, and not {str(value)[:40]!r}")
+        raise GuestError(says.NO_WHOLE_NUMBER(field=field, value=repr(str(value)[:40])))
     return value
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dovetail.api.builtin import JobStatus
+from dovetail.api.reasons import start as says
 from dovetail.api.resources import Resource
 from dovetail.jobs.guests.kind import (
     Guest,
@@ -33,12 +34,10 @@ class MPIJobs:
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """Its launcher and workers. Raises `GuestError`."""
         if value_at(spec, path=("runPolicy", "cleanPodPolicy")) not in _CLEANS_UP:
-            raise GuestError(
-                "spec.runPolicy.cleanPodPolicy must be Running or All: else the workers keep their GPUs after the end"
-            )
+            raise GuestError(says.MUST_CLEAN_PODS())
         parts = spec.get("mpiReplicaSpecs")
         if not isinstance(parts, Mapping) or not parts:
-            raise GuestError("spec.mpiReplicaSpecs must name at least one role")
+            raise GuestError(says.NO_ROLE())
         return [
             pod_set(
                 spec,

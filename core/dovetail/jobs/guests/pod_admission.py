@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from dovetail import names
+from dovetail.api.reasons import start as says
 from dovetail.jobs.guests.admission import Patch
 from dovetail.jobs.guests.kind import Guest, GuestError
 from dovetail.jobs.guests.pod_group import is_run_of_pods, run_of_pod, size_of
@@ -23,7 +24,7 @@ def patch_of_queued_pod(pod: Guest, *, review: str, user: str) -> Patch:
         # An object of another kind made it. A pod with a run of pods is forged, or this is a second look at it.
         return []
     if pod.spec.get("nodeName"):
-        raise GuestError("spec.nodeName is set: a pod in the queue gets its node when it starts")
+        raise GuestError(says.NODE_NAMED(path="spec"))
     if names.POD_GROUP not in labels and (group := group_in(meta)):
         labels = {**labels, names.POD_GROUP: group[names.POD_GROUP]}
         annotations = {**annotations, names.POD_GROUP_SIZE: group[names.POD_GROUP_SIZE]}

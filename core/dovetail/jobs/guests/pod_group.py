@@ -14,6 +14,7 @@ from dovetail import names
 from dovetail.api.builtin import JobStatus, Pod, is_terminal
 from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.api.meta import ObjectMeta, OwnerReference
+from dovetail.api.reasons import start as says
 from dovetail.api.resources import PODS, Resource
 from dovetail.formats.quantities import read_whole
 from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, conditions_in, pod_set, text
@@ -95,21 +96,23 @@ def size_of(meta: ObjectMeta) -> int:
     if label is None:
         if written is not None:
             raise GuestError(
-                f"annotation {names.POD_GROUP_SIZE} is {written[:40]!r}, and label {names.POD_GROUP} is missing: it "
-                "names the group that has this size"
+                says.GROUP_WITHOUT_LABEL(
+                    annotation=names.POD_GROUP_SIZE, value=repr(written[:40]), label=names.POD_GROUP
+                )
             )
         return 1
     if not label:
-        raise GuestError(f"label {names.POD_GROUP} is empty: it names the group that the pod starts with")
+        raise GuestError(says.GROUP_UNNAMED(label=names.POD_GROUP))
     if written is None:
         raise GuestError(
-            f"label {names.POD_GROUP} is {label!r}, and annotation {names.POD_GROUP_SIZE} is missing: it says how many "
-            f"pods the group has, from 1 to {MOST_PODS}"
+            says.GROUP_WITHOUT_SIZE(
+                label=names.POD_GROUP, value=repr(label), annotation=names.POD_GROUP_SIZE, most=MOST_PODS
+            )
         )
     size = read_whole(written, otherwise=0)
     if not 1 <= size <= MOST_PODS:
         raise GuestError(
-            f"annotation {names.POD_GROUP_SIZE} is {written[:40]!r}: it must be a whole number from 1 to {MOST_PODS}"
+            says.WRONG_GROUP_SIZE(annotation=names.POD_GROUP_SIZE, value=repr(written[:40]), most=MOST_PODS)
         )
     return size
 
@@ -193,12 +196,17 @@ def refuse_unready(group: PodGroup) -> None:
     A group that has started does not return to the queue when a pod of it is deleted.
     """
     if group.problem:
-        raise GuestError(group.problem)
+        raise GuestError(says.GROUP_DISAGREES(problem=group.problem))
     if group.missing and group.spec["suspend"]:
         size = group.missing + len(group.members)
         raise GuestError(
-            f"group {group.metadata.name} has {len(group.members)} of {size} pods: create the others, with label "
-            f"{names.POD_GROUP} and annotation {names.POD_GROUP_SIZE}, or make the size that of all pods"
+            says.GROUP_INCOMPLETE(
+                group=group.metadata.name,
+                pods=len(group.members),
+                size=size,
+                label=names.POD_GROUP,
+                annotation=names.POD_GROUP_SIZE,
+            )
         )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dovetail.api.builtin import JobStatus
+from dovetail.api.reasons import start as says
 from dovetail.api.resources import Resource
 from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, conditions_in, pod_set, value_at, whole
 
@@ -31,7 +32,7 @@ def pods_of_cluster(spec: Mapping[str, Any], *, within: Path) -> list[PodSet]:
     """The pods of a cluster whose spec is at that place. Raises `GuestError`."""
     prefix = "".join(f"{step}." for step in within)
     if value_at(spec, path=(*within, "enableInTreeAutoscaling")) is True:
-        raise GuestError(f"spec.{prefix}enableInTreeAutoscaling is true: the queue plans a fixed number of pods")
+        raise GuestError(says.AUTOSCALES(path=prefix))
     groups = value_at(spec, path=(*within, "workerGroupSpecs"))
     head = pod_set(spec, path=(*within, "headGroupSpec", "template"), count=1)
     count = len(groups) if isinstance(groups, list) else 0

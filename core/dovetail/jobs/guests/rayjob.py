@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dovetail.api.builtin import Condition, JobStatus
+from dovetail.api.reasons import start as says
 from dovetail.api.resources import Resource
 from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, text
 from dovetail.jobs.guests.raycluster import pods_of_cluster
@@ -22,9 +23,9 @@ class RayJobs:
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """The pods of its cluster; the pod that submits the program has no GPU and is not held. Raises `GuestError`."""
         if spec.get("clusterSelector"):
-            raise GuestError("spec.clusterSelector names a cluster that exists already: queue that RayCluster instead")
+            raise GuestError(says.QUEUE_ITS_CLUSTER())
         if spec.get("shutdownAfterJobFinishes") is not True:
-            raise GuestError("spec.shutdownAfterJobFinishes must be true: KubeRay suspends no other RayJob")
+            raise GuestError(says.MUST_SHUT_DOWN())
         return pods_of_cluster(spec, within=("rayClusterSpec",))
 
     def progress(self, guest: Guest) -> JobStatus:

@@ -16,6 +16,7 @@ from dovetail import names
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import KIND as GPUJOB
 from dovetail.api.gpujob import POLICIES_BY_LETTERS, GPUJob
+from dovetail.api.reasons import start as says
 from dovetail.formats.quantities import read_whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, is_mig
 from dovetail.jobs.batch_job import is_guests
@@ -119,14 +120,11 @@ def record_of(guest: Guest, *, kind: Kind, vendors: Vendors = DEFAULT_VENDORS) -
     first, *others = seated
     workers = sum(each.count for each in seated)
     if workers > _MOST_WORKERS:
-        raise GuestError(f"it has {workers} pods with GPUs, and a job in the queue has at most {_MOST_WORKERS}")
+        raise GuestError(says.MOST_WORKERS(workers=workers, most=_MOST_WORKERS))
     spec = _worker(first)
     for other in others:
         if _worker(other) != spec:
-            raise GuestError(
-                "its pods with GPUs differ in request, resources or placement: the queue plans pods of one kind, so "
-                "give them the same, or queue them as objects of their own"
-            )
+            raise GuestError(says.WORKERS_DIFFER())
     _keep_apart(spec["template"], seated=seated, given=dict.fromkeys(kind.name_labels, guest.metadata.name))
     meta, annotations = guest.metadata, guest.metadata.annotations
     said = {names.USER: annotations[names.USER]} if names.USER in annotations else {}
@@ -185,7 +183,7 @@ def _refuse_uncounted(pods: PodSet, *, vendors: Vendors) -> None:
     """Refuse a template that requests GPUs in another way: the queue would count it without them."""
     single = next((key for key in pods.template.annotations if key.startswith(f"{names.REQUEST}.")), None)
     if single is not None:
-        raise GuestError(f"annotation {single}: pods in the queue have their GPUs in one container, by {names.REQUEST}")
+        raise GuestError(says.ONE_CONTAINER(annotation=single, request=names.REQUEST))
     if pods.asks_for_gpus:
         return
     spec = pods.template.spec
@@ -195,10 +193,8 @@ def _refuse_uncounted(pods: PodSet, *, vendors: Vendors) -> None:
         for amounts in resources.values() if isinstance(resources, Mapping) else ():
             asked = [name for name in amounts if _is_gpu(name, vendors=vendors)] if isinstance(amounts, Mapping) else []
             if asked:
-                raise GuestError(
-                    f"container {str(container.get('name', ''))[:63]} requests {asked[0]}, and its pod template has no "
-                    f"annotation {names.REQUEST}: pods in the queue request GPUs by the annotation"
-                )
+                name = str(container.get("name", ""))[:63]
+                raise GuestError(says.BY_ANNOTATION(container=name, resource=asked[0], annotation=names.REQUEST))
 
 
 def _is_gpu(resource: str, *, vendors: Vendors) -> bool:
@@ -208,7 +204,7 @@ def _is_gpu(resource: str, *, vendors: Vendors) -> bool:
 def _sized(container: Any) -> Manifest:
     """A container's name and what it takes of its node's CPU and memory."""
     if not isinstance(container, Mapping):
-        raise GuestError("a container of its pod template is no object")
+        raise GuestError(says.NO_CONTAINER())
     resources = container.get("resources")
     amounts = {
         part: {key: value for key, value in found.items() if key in _COUNTED}
@@ -225,12 +221,12 @@ def _priority(annotations: Mapping[str, str]) -> int:
         return 10
     priority = read_whole(text, otherwise=-1)
     if not 0 <= priority <= _MOST_PRIORITY:
-        raise GuestError(f"annotation {names.PRIORITY} is {text[:40]!r}: it must be a whole number from 0 to 255")
+        raise GuestError(says.WRONG_PRIORITY(annotation=names.PRIORITY, value=repr(text[:40])))
     return priority
 
 
 def _preemptible(annotations: Mapping[str, str]) -> bool:
     text = annotations.get(names.PREEMPTIBLE, "true")
     if text not in {"true", "false"}:
-        raise GuestError(f"annotation {names.PREEMPTIBLE} is {text[:40]!r}: it must be true or false")
+        raise GuestError(says.WRONG_PREEMPTIBLE(annotation=names.PREEMPTIBLE, value=repr(text[:40])))
     return text == "true"

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.reasons import start as says
 from dovetail.api.resources import Resource
 from dovetail.jobs.guests.admission import Patch, pointer
 from dovetail.jobs.guests.kind import Guest, GuestError, Path, Template, pod_set, value_at
@@ -55,10 +56,7 @@ def patch_of_replicated(found: Guest, *, kind: Replicated) -> Patch:
     if names.LABEL_QUEUE not in found.metadata.labels or names.KUEUE_QUEUE in found.metadata.labels:
         return []
     if found.spec.get("startupPolicy") == "LeaderReady":
-        raise GuestError(
-            "spec.startupPolicy is LeaderReady: the pods of a replica start together in the queue, so it must be "
-            "LeaderCreated"
-        )
+        raise GuestError(says.STARTS_TOGETHER())
     patch: Patch = []
     for path in kind.templates:
         if value_at(found.spec, path=path) is not None:

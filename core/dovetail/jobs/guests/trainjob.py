@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from dovetail import names
 from dovetail.api.builtin import JobStatus
+from dovetail.api.reasons import start as says
 from dovetail.api.resources import Resource
 from dovetail.jobs.guests.admission import Patch, gated, held, is_in_queue
 from dovetail.jobs.guests.jobset import JobSets
@@ -49,10 +50,7 @@ class TrainJobs:
         """The pods of its JobSet. Raises `GuestError`."""
         made = job_set_in(spec)
         if made is None:
-            raise GuestError(
-                f"no JobSet of it has the label {names.RUN}: this needs Kubeflow Trainer 2.2 or later, whose log says "
-                "why it does not create the JobSet"
-            )
+            raise GuestError(says.NO_JOB_SET(label=names.RUN))
         return JOB_SETS.pod_sets(made)
 
     def progress(self, guest: Guest) -> JobStatus:
