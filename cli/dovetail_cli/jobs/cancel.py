@@ -1,6 +1,5 @@
 """Cancellation of jobs: sets `spec.cancel`, which the operator acts on."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -9,8 +8,9 @@ from dovetail.api.resources import GPUJOBS
 from dovetail.kube.errors import NotFound
 from dovetail.query.jobs import dependents, selection
 from dovetail.query.jobs.states import is_unfinished, phase_of
+from dovetail_cli.cluster import several
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
-from dovetail_cli.ui.errors import MissingError
+from dovetail_cli.ui.errors import CommandError, MissingError
 
 # Of jobs that have ended already, so many are named; of more, only their number.
 _MOST_NAMED: Final = 5
@@ -26,7 +26,7 @@ def cancel(
 ) -> None:
     """Cancel the selected jobs that have not ended, and report the result of each.
 
-    Raises `MissingError` last.
+    Raises last what was refused or missing.
     """
 
     async def go(cluster: Cluster) -> list[str]:
@@ -40,18 +40,22 @@ def cancel(
 async def cancel_those(cluster: Cluster, *, wanted: Sequence[selection.Wanted], dry_run: bool) -> list[str]:
     """Cancel the jobs and report the result of each.
 
-    Returns the words that name no job, or one that is gone by now.
+    Returns the words that name no job, or one that is gone by now. Raises `CommandError` last, about jobs that are not
+    cancelled.
     """
     jobs = await list_jobs(cluster)
     chosen, missing = selection.select(jobs, wanted=wanted)
+    refused: CommandError | None = None
     if not dry_run:
-        there = await asyncio.gather(*(cancel_one(cluster, job=job) for job in chosen))
-        missing += [job.metadata.name for job, found in zip(chosen, there, strict=True) if not found]
-        chosen = [job for job, found in zip(chosen, there, strict=True) if found]
+        there, refused = await several.each({_called(job): cancel_one(cluster, job=job) for job in chosen})
+        missing += [job.metadata.name for job in chosen if there.get(_called(job)) is False]
+        chosen = [job for job in chosen if there.get(_called(job))]
     for line in sentences(chosen, dry_run=dry_run):
         print(line)
     for line in those_that_fall(jobs, chosen=chosen, dry_run=dry_run):
         print(line)
+    if refused is not None:
+        raise refused
     return missing
 
 
@@ -80,6 +84,10 @@ def those_that_fall(jobs: Sequence[GPUJob], *, chosen: Sequence[GPUJob], dry_run
         if name not in cancelled:
             verb = "would fall" if dry_run else "falls"
             yield f"Job {called[name]} {verb} with it: it waits for job {called.get(why, why)}."
+
+
+def _called(job: GPUJob) -> str:
+    return f"Job {job.status.number or job.metadata.name}"
 
 
 async def cancel_one(cluster: Cluster, *, job: GPUJob) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from dovetail.api.gpujob import GPUJob, Moves
 from dovetail.api.resources import GPUJOBS
-from dovetail.kube.errors import StatusError
+from dovetail.kube.errors import KubeError, StatusError
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
@@ -144,6 +144,8 @@ async def _change(cluster: Cluster, *, job: GPUJob, fields: Fields, done: str) -
         return str(error), True
     except StatusError as error:
         return f"Job {called}: {error_messages.sentence(error)}", True
+    except KubeError as error:
+        return f"Job {called}: {error_messages.explain(error)}", True
     if fields == _RELEASED and not job.spec.suspend and job.status.tasks is None:
         return f"Job {called} is not held.", False
     return f"Job {called} {done}.", False

@@ -1,6 +1,5 @@
 """Cordon and uncordon devices: `GPUNode.spec.cordoned`, and `spec.mended` after a repair."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from dovetail.api.resources import GPUNODES
 from dovetail.kube.errors import Conflict
 from dovetail.kube.retry import retry_on_conflict
 from dovetail.query.nodes.device_names import Named, named
+from dovetail_cli.cluster import several
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.ui.errors import CommandError
 from dovetail_cli.ui.times import utc_now
@@ -30,7 +30,8 @@ class Wish:
 async def cordon(cluster: Cluster, *, words: Sequence[str], wish: Wish) -> list[dict[str, Any]]:
     """Cordon or uncordon the named devices. Returns each one's old and new state.
 
-    Writes nothing if a device does not exist. Raises as `named` does.
+    Writes nothing if a device does not exist. Raises as `named` does, and `CommandError` about nodes that are not
+    changed, which names the devices of the others.
     """
     gpunodes = (await cluster.client.list(GPUNODES, as_type=GPUNode)).items
     devices = named(words, gpunodes=gpunodes)
@@ -38,11 +39,18 @@ async def cordon(cluster: Cluster, *, words: Sequence[str], wish: Wish) -> list[
     for device in devices:
         by_node[device.node].add(device.uuid)
     before = {each.metadata.name: each for each in gpunodes}
-    changed = await asyncio.gather(
-        *(_write(cluster, gpunode=before[node], uuids=uuids, wish=wish) for node, uuids in by_node.items())
+    changed, refused = await several.each(
+        {
+            f"GPUNode {node}": _write(cluster, gpunode=before[node], uuids=uuids, wish=wish)
+            for node, uuids in by_node.items()
+        }
     )
-    news = {uuid for uuids in changed for uuid in uuids}
-    return [_row(device, wish=wish, changed=device.uuid in news) for device in devices]
+    news = {uuid for uuids in changed.values() for uuid in uuids}
+    rows = [_row(device, wish=wish, changed=device.uuid in news) for device in devices]
+    if refused is not None:
+        done = [sentence(row, mended=wish.mended) for row in rows if f"GPUNode {row['node']}" in changed]
+        raise type(refused)("; ".join([str(refused), *done]))
+    return rows
 
 
 def sentence(row: dict[str, Any], *, mended: bool) -> str:
@@ -69,7 +77,7 @@ async def _write(cluster: Cluster, *, gpunode: GPUNode, uuids: Collection[str], 
     try:
         return await retry_on_conflict(write, attempts=_TRIES)
     except Conflict as error:
-        raise CommandError(f"GPUNode {name} was changed by others {_TRIES} times in between: try again") from error
+        raise CommandError(f"it was changed by others {_TRIES} times in between: try again") from error
 
 
 def _patch(gpunode: GPUNode, *, news: Collection[str], uuids: Collection[str], wish: Wish) -> dict[str, Any]:

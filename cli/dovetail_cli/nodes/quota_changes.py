@@ -11,6 +11,7 @@ from dovetail.api.resources import GPUQUOTAS
 from dovetail.formats.quantities import read_whole
 from dovetail.query.quotas.changes import changed, patch_of, problem_of, problem_of_parent
 from dovetail.queue.quota_tree.tree_builder import tree_of
+from dovetail_cli.cluster import several
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.submit.options.of_spec import one_of
 from dovetail_cli.ui.errors import UsageError
@@ -98,15 +99,21 @@ def check(quota: GPUQuota, *, others: Mapping[str, GPUQuota]) -> None:
 
 
 def delete(quotas: Sequence[str], *, kubeconfig: str | None, context: str | None) -> str:
-    """Delete the quotas, and return a sentence for each. Raises `NotFound`."""
+    """Delete the quotas, and return a sentence for each.
+
+    Raises `NotFound` before anything is deleted, and `CommandError` about those that are not deleted, which names the
+    others.
+    """
 
     async def go(cluster: Cluster) -> str:
         for name in quotas:
             # The client takes a missing object as deleted; a misspelt name must not look so.
             await cluster.client.get(GPUQUOTAS, name=name, as_type=GPUQuota)
-        for name in quotas:
-            await cluster.client.delete(GPUQUOTAS, name=name)
-        return "\n".join(f"GPUQuota {name} deleted." for name in quotas)
+        deletions = {f"GPUQuota {name}": cluster.client.delete(GPUQUOTAS, name=name) for name in quotas}
+        done, refused = await several.each(deletions)
+        if refused is not None:
+            raise type(refused)("; ".join([str(refused), *(f"{name} deleted" for name in done)]))
+        return "\n".join(f"{name} deleted." for name in done)
 
     return work(go, kubeconfig=kubeconfig, context=context)
 
