@@ -168,7 +168,10 @@ async def _checked(
 
 
 async def _foretold(job: GPUJob, *, profile: str | None, cluster: Cluster) -> "DryRun":
-    """The queue's answer. Raises `UnansweredError`, and `CommandError` for a request that is invalid."""
+    """The queue's answer.
+
+    Raises `UnansweredError`, and `CommandError` for a request that is invalid.
+    """
     from dovetail.query.dry_run import dry_run
     from dovetail.sdk.calls import v3
     from dovetail_cli.cluster import gateway as gateways
