@@ -131,6 +131,10 @@ SEAT: Final = f"{GROUP}/seat"
 # On a pod in the queue, by people: the group that it starts with, and the number of pods in that group.
 POD_GROUP: Final = f"{GROUP}/pod-group"
 POD_GROUP_SIZE: Final = f"{GROUP}/pod-group-size"
+# On a pod in the queue, by the webhook: the object of another API by which it starts with others, as KIND.GROUP/NAME.
+GANG: Final = f"{GROUP}/gang"
+# On the LeaderWorkerSets of a DisaggregatedSet, by the webhook: the names of all its roles.
+GANG_ROLES: Final = f"{GROUP}/gang-roles"
 # On a guest, by people: "false" as `spec.preemptible` of a GPUJob.
 PREEMPTIBLE: Final = f"{GROUP}/preemptible"
 

@@ -102,7 +102,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         now=_now,
         rng=rng,
     )
-    guests = GuestKeeper(client, state=state, kinds=KINDS, post=events.post, pods=informers.pods, rng=rng)
+    guests = GuestKeeper(client, state=state, kinds=KINDS, post=events.post, pods=informers.pods, rng=rng, now=_now)
     controller = build_controller(
         client,
         state=state,

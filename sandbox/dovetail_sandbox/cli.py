@@ -81,6 +81,12 @@ def up(
         bool, typer.Option("--request-log", help="Record each request of Dovetail's accounts to the API server.")
     ] = False,
     kubernetes: Kubernetes = None,
+    feature_gates: Annotated[
+        str, typer.Option("--feature-gates", help="Feature gates of the control plane, such as GenericWorkload=true.")
+    ] = "",
+    runtime_config: Annotated[
+        str, typer.Option("--runtime-config", help="APIs of the API server, such as scheduling.k8s.io/v1beta1=true.")
+    ] = "",
     authentication_config: Annotated[
         Path | None,
         typer.Option(
@@ -107,6 +113,8 @@ def up(
             request_log=request_log,
             kubernetes=kubernetes,
             authentication=authentication_config,
+            feature_gates=feature_gates,
+            runtime_config=runtime_config,
         )
         _show_up(made)
 

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from dovetail.api.resources import JOBS
+from dovetail.jobs.guests.gangs import GANG_KINDS
 from dovetail.jobs.guests.registry import KINDS
 from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import Lines
@@ -82,3 +83,16 @@ def test_the_operator_may_follow_and_hold_each_kind_of_guest_and_nothing_more(ch
         assert known >= {"list", "watch", "patch"}, kind.resource.kind
         # The batch Jobs of GPUJobs are its own.
         assert kind.resource == JOBS or known == {"list", "watch", "patch"}, kind.resource.kind
+
+
+def test_the_operator_may_follow_each_kind_of_gang_and_write_no_more_than_its_status(chart: str) -> None:
+    for kind in GANG_KINDS:
+        plural = kind.resource.plural
+        known = {
+            (right.resource, right.verb)
+            for right in rights_in(chart)
+            if right.account == "dovetail-operator" and right.group == kind.resource.group
+            if right.resource.partition("/")[0] == plural
+        }
+        expected = {(plural, "list"), (plural, "watch")}
+        assert known == expected | ({(f"{plural}/status", "patch")} if kind.condition else set()), plural

@@ -235,4 +235,6 @@ def make_keeper(
     clock: Callable[[], float] = time.monotonic,
 ) -> GuestKeeper:
     """The keeper of guests of all kinds, over all `pods`."""
-    return GuestKeeper(client, state=state, kinds=KINDS, post=post, pods=pods, rng=random.Random(7), clock=clock)
+    return GuestKeeper(
+        client, state=state, kinds=KINDS, post=post, pods=pods, rng=random.Random(7), now=lambda: NOW, clock=clock
+    )

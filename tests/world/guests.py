@@ -13,6 +13,7 @@ from dovetail.api.resources import Resource
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
+from dovetail.jobs.guests.gangs import POD_GROUP_OBJECTS
 from dovetail.jobs.guests.kind import Guest
 from dovetail.jobs.guests.pod_admission import patch_of_queued_pod
 from dovetail.jobs.guests.registry import KINDS as ADAPTERS
@@ -33,7 +34,7 @@ from tests.core.jobs.guests.test_kinds import patched
 from tests.operator_.builders import make_keeper
 from tests.world.api import ApiClient, ApiServer, Values, as_typed
 from tests.world.cluster import Cluster, _is_unbound, _key, _phase
-from tests.world.kinds import KINDS, KindOfWork, template
+from tests.world.kinds import KINDS, KindOfWork, least_of, template
 from tests.world.operator import Operator
 from tests.world.world import World
 
@@ -144,6 +145,20 @@ class GuestCluster(Cluster):
             body["metadata"]["labels"] = {names.LABEL_QUEUE: "default", names.POD_GROUP: name}
             body["metadata"]["annotations"][names.POD_GROUP_SIZE] = str(count)
             body["metadata"] |= {"name": f"{name}-{at}", "namespace": NAMESPACE}
+            if self.server.find("pods", f"{NAMESPACE}/{name}-{at}") is None:
+                self._create(body)
+
+    def create_gang(self, *, name: str, gpu: str, count: int, index: int = 0) -> None:
+        """Pods that name an object which says how many of them start together, or one more of them."""
+        if not index:
+            policy = {"gang": {"minCount": least_of(count)}}
+            meta = {"name": name, "namespace": NAMESPACE}
+            self.server.create("podgroups", {"metadata": meta, "spec": {"schedulingPolicy": policy}, "status": {}})
+        for at in range(index, index + 1) if index else range(count):
+            body = template(gpu)
+            body["metadata"]["labels"] = {names.LABEL_QUEUE: "default"}
+            body["metadata"] |= {"name": f"{name}-{at}", "namespace": NAMESPACE}
+            body["spec"]["schedulingGroup"] = {"podGroupName": name}
             if self.server.find("pods", f"{NAMESPACE}/{name}-{at}") is None:
                 self._create(body)
 
@@ -350,6 +365,8 @@ class GuestOperator(Operator):
             yield "jobsets of trainjobs", msgspec.convert(values, Guest)
         elif plural not in _GUESTS:
             yield from super()._seen_as(plural, values)
+        if plural == "podgroups":
+            yield plural, msgspec.convert(values, Guest)
         if plural == "pods" and {names.LABEL_QUEUE, names.RUN} <= labels.keys():
             yield "queued pods", msgspec.convert(values, Guest)
 
@@ -360,6 +377,9 @@ class GuestOperator(Operator):
             self._train_jobs.job_set_event(type_, found)
         elif plural == "queued pods":
             self._groups.pod_event(type_, found)
+            self._groups.pass_on()
+        elif plural == "podgroups":
+            self._groups.gangs.object_event(type_, found, kind=POD_GROUP_OBJECTS)
             self._groups.pass_on()
         elif plural in _GUESTS:
             self.keeper._on_guest(type_, found, _GUESTS[plural])

@@ -158,3 +158,11 @@ KINDS: Final = {
 }  # fmt: skip
 # Plain pods that start together; nothing makes them again.
 GROUP: Final = "PodGroup"
+# Plain pods that an object of Kubernetes' own API starts together, all but one of them if there are several.
+GANG: Final = "Gang"
+GROUPS: Final = (GROUP, GANG)
+
+
+def least_of(count: int) -> int:
+    """How many pods of a gang of so many start together."""
+    return max(1, count - 1)

@@ -19,7 +19,7 @@ from dovetail import names
 from tests.world.api import Values
 from tests.world.cluster import _key, _phase
 from tests.world.guests import NAMESPACE, GuestWorld
-from tests.world.kinds import GROUP, KINDS, MILLI
+from tests.world.kinds import GANG, GROUP, GROUPS, KINDS, MILLI, least_of
 
 OBJECTS: Final = ("x", "y", "z")
 GPUS: Final = {"a": 4, "b": 2}
@@ -28,18 +28,22 @@ _OVER: Final = frozenset({"Succeeded", "Failed"})
 _GROUPS_SECONDS: Final = 25.0
 SETTLED: Final = -1.0
 _PAUSES: Final = st.sampled_from([0.0, 0.6, SETTLED, SETTLED, SETTLED])
-_KINDS: Final = st.sampled_from([*KINDS, GROUP])
+_KINDS: Final = st.sampled_from([*KINDS, *GROUPS])
 _SIZES: Final = st.sampled_from(["1", "1", "2", "0.5"])
 
 
 @dataclass
 class Wish:
-    """What one object asks for: so many pods of that size. `sizes` are all that it has asked for."""
+    """What one object asks for: so many pods of that size, and at least so many at its start.
+
+    `sizes` are all that it has asked for.
+    """
 
     kind: str
     count: int
     gpu: str
     sizes: set[str] = field(default_factory=set)
+    least: int = 0
 
 
 class Wishes:
@@ -64,6 +68,8 @@ class HeldMachine(RuleBasedStateMachine):
         # Of the UIDs of pods: the size that each was made with. The pods of strangers, and those left behind.
         self.strangers: set[str] = set()
         self.left_behind: set[str] = set()
+        # The gangs that have started: what their objects say later holds for no pod that runs.
+        self.started: set[str] = set()
 
     def make_world(self, *, seed: int | None = None) -> GuestWorld:
         """A world without objects; the seed draws what is late in it."""
@@ -102,11 +108,13 @@ class HeldMachine(RuleBasedStateMachine):
         if name in self.wishes.alive or self._pods(name) or self.world.server.find("jobsets", f"{NAMESPACE}/{name}"):
             # The JobSet of a TrainJob that was orphaned is still there.
             return
-        if kind == GROUP:
-            self.world.cluster.create_group(name=name, gpu=gpu, count=count)
+        if kind in GROUPS:
+            self._more_of(kind, name=name, gpu=gpu, count=count)
         else:
             self.world.cluster.create(KINDS[kind], name=name, gpu=gpu, count=count)
-        self.wishes.alive[name] = Wish(kind=kind, count=count, gpu=gpu, sizes={gpu})
+        self.wishes.alive[name] = Wish(
+            kind=kind, count=count, gpu=gpu, sizes={gpu}, least=least_of(count) if kind == GANG else 0
+        )
         self.pass_time(seconds)
 
     @rule(data=st.data(), to=st.integers(0, 5), seconds=_PAUSES)
@@ -156,9 +164,12 @@ class HeldMachine(RuleBasedStateMachine):
         if name is None:
             return
         wish = self.wishes.alive.pop(name)
-        if wish.kind == GROUP:
+        self.started.discard(name)
+        if wish.kind in GROUPS:
             for pod in self._pods(name):
                 self.world.cluster._delete("pods", pod)
+            if wish.kind == GANG and self.world.server.find("podgroups", f"{NAMESPACE}/{name}") is not None:
+                self.world.server.delete("podgroups", f"{NAMESPACE}/{name}")
         elif orphan:
             self.left_behind |= {pod["metadata"]["uid"] for pod in self._pods(name)}
             self.world.cluster.orphan(KINDS[wish.kind].plural, f"{NAMESPACE}/{name}")
@@ -203,12 +214,28 @@ class HeldMachine(RuleBasedStateMachine):
     @rule(data=st.data(), seconds=_PAUSES)
     def replace_pod_of_group(self, data: st.DataObject, seconds: float) -> None:
         """The owner of a group creates a pod of it again."""
-        groups = sorted(name for name, wish in self.wishes.alive.items() if wish.kind == GROUP)
+        groups = sorted(name for name, wish in self.wishes.alive.items() if wish.kind in GROUPS)
         if groups:
             name = data.draw(st.sampled_from(groups))
             wish = self.wishes.alive[name]
             index = data.draw(st.integers(1, wish.count + 1))
-            self.world.cluster.create_group(name=name, gpu=wish.gpu, count=wish.count, index=index)
+            if wish.kind == GANG:
+                # It is one more, which starts by itself.
+                wish.count = max(wish.count, index + 1)
+            self._more_of(wish.kind, name=name, gpu=wish.gpu, count=wish.count, index=index)
+        self.pass_time(seconds)
+
+    @rule(data=st.data(), least=st.integers(1, 4), seconds=_PAUSES)
+    def change_gang(self, data: st.DataObject, least: int, seconds: float) -> None:
+        """The object of a gang asks for other numbers of pods to start together."""
+        gangs = sorted(name for name, wish in self.wishes.alive.items() if wish.kind == GANG)
+        if gangs:
+            name = data.draw(st.sampled_from(gangs))
+            self.wishes.alive[name].least = min(least, self.wishes.alive[name].count)
+            policy = {"gang": {"minCount": self.wishes.alive[name].least}}
+            self.world.server.change(
+                "podgroups", f"{NAMESPACE}/{name}", lambda found: found["spec"].update(schedulingPolicy=policy)
+            )
         self.pass_time(seconds)
 
     @rule(data=st.data(), gpu=st.sampled_from(["2", "1", "0.5"]), seconds=_PAUSES)
@@ -278,6 +305,7 @@ class HeldMachine(RuleBasedStateMachine):
         self.check_holds()
         self.check_records()
         self.check_counts()
+        self.check_gangs()
         self.check_quota()
 
     def check_holds(self) -> None:
@@ -313,10 +341,22 @@ class HeldMachine(RuleBasedStateMachine):
             assert len(own) <= wish.count, f"{name} has {len(own)} pods, and asks for {wish.count}"
         if self.wishes.limit is None and 2 * len(self.wishes.alive) > 0 and self._fits():
             for name, wish in self.wishes.alive.items():
-                if wish.sizes == {wish.gpu} and wish.kind != GROUP and not self._is_held(name):
+                if wish.sizes == {wish.gpu} and wish.kind not in GROUPS and not self._is_held(name):
                     running = [pod for pod in self._pods(name) if _phase(pod) == "Running"]
                     with_gpus = [pod for pod in running if pod["metadata"]["annotations"].get(names.REQUEST)]
                     assert len(with_gpus) == wish.count, f"{name}: {len(with_gpus)} run, {wish.count} fit"
+
+    def check_gangs(self) -> None:
+        """A gang of which no pod has ended runs with at least what starts together, or not at all."""
+        for name, wish in self.wishes.alive.items():
+            pods = self._pods(name)
+            if wish.kind != GANG or len(pods) < wish.count or any(pod not in self._living() for pod in pods):
+                continue
+            bound = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
+            if name not in self.started:
+                assert not bound or bound >= wish.least, f"{name}: {bound} run, {wish.least} start together"
+            if bound:
+                self.started.add(name)
 
     def check_quota(self) -> None:
         """The quota's use is what the pods hold and what is held for those that come."""
@@ -327,10 +367,14 @@ class HeldMachine(RuleBasedStateMachine):
         milli = sum(claim.milli for claim in ledger.claims() if ledger.claim(claim.key) is not None)
         assert quota["status"].get("gpus", 0.0) == milli / 1000, f"{quota['status']} and {milli} milli"
 
+    def _more_of(self, kind: str, *, name: str, gpu: str, count: int, index: int = 0) -> None:
+        create = self.world.cluster.create_gang if kind == GANG else self.world.cluster.create_group
+        create(name=name, gpu=gpu, count=count, index=index)
+
     # --- looking -----------------------------------------------------------------------------------------------
 
     def _draw(self, data: st.DataObject, *, groups: bool = True) -> str | None:
-        found = sorted(name for name, wish in self.wishes.alive.items() if groups or wish.kind != GROUP)
+        found = sorted(name for name, wish in self.wishes.alive.items() if groups or wish.kind not in GROUPS)
         return data.draw(st.sampled_from(found)) if found else None
 
     def _pods(self, name: str) -> list[Values]:
@@ -429,5 +473,20 @@ def test_a_group_gives_back_the_seat_of_a_pod_that_was_deleted_whichever_it_was(
         machine.begin(seed=None, kind=GROUP, count=3, gpu="0.5")
         machine.settle()
         machine.end_pod(data=_Drawn(pod), how="delete", seconds=SETTLED)  # type: ignore[arg-type]
+    finally:
+        machine.teardown()
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+def test_a_pod_takes_the_seat_of_the_only_one_that_has_started_and_failed(kind: str) -> None:
+    """The failed pod is still there: the record is the group's as long as one of its pods is."""
+    machine = HeldMachine()
+    try:
+        machine.begin(seed=None, kind=kind, count=1, gpu="1")
+        machine._more_of(kind, name="x", gpu="1", count=1, index=1)
+        machine.wishes.alive["x"].count = 2
+        machine.end_pod(data=_Drawn("team/x-0"), how="fail", seconds=SETTLED)  # type: ignore[arg-type]
+        (running,) = machine._living()
+        assert running["spec"]["nodeName"]
     finally:
         machine.teardown()

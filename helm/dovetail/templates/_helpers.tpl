@@ -651,6 +651,7 @@ dovetail-samples
 - {group: apps, resource: deployments}
 - {group: apps, resource: statefulsets}
 - {group: leaderworkerset.x-k8s.io, resource: leaderworkersets}
+- {group: disaggregatedset.x-k8s.io, resource: disaggregatedsets}
 {{- end }}
 
 {{/* CEL: whether the field that holds a guest back is true. Call with the object's name and the field's path. */}}

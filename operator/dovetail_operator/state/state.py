@@ -93,6 +93,11 @@ class Requests:
         # By namespace and digest of the spec; the oldest leave.
         self._of_specs: dict[tuple[str, bytes], Reading] = {}
 
+    @property
+    def levels(self) -> dict[str, str]:
+        """The names of the configured levels of the network, by their node labels."""
+        return {level.label: level.name for level in self._levels}
+
     def configure(self, *, rankings: Rankings, levels: tuple[Level, ...]) -> None:
         """Apply other rankings and levels of the network: all requests are read again."""
         self._rankings, self._levels = rankings, levels

@@ -39,6 +39,8 @@ def start(work: Work) -> None:
         memory_gib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
         requests=_request_log(work) if work.plan.request_log else None,
         authentication=work.plan.authentication,
+        feature_gates=work.plan.feature_gates,
+        runtime_config=work.plan.runtime_config,
         lasting=queue.etcd_data(cluster.folder) if work.plan.local_node else None,
     )
     settings = cluster.folder / "kwokctl.yaml"

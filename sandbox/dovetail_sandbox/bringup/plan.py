@@ -44,6 +44,8 @@ class Plan:
     request_log     the API server records each request of the chart's accounts
     kubernetes      minor version of the control plane
     authentication  the API server's AuthenticationConfiguration
+    feature_gates   those of the control plane, as `A=true,B=true`
+    runtime_config  the API server's, such as `scheduling.k8s.io/v1beta1=true`
     umask           that of the user's shell, which jobs on a local node get
     """
 
@@ -58,6 +60,8 @@ class Plan:
     request_log: bool = False
     kubernetes: str = ""
     authentication: Path | None = None
+    feature_gates: str = ""
+    runtime_config: str = ""
     umask: int = 0o022
 
 

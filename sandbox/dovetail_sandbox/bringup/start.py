@@ -74,14 +74,16 @@ def up(
     request_log: bool = False,
     kubernetes: str | None = None,
     authentication: Path | None = None,
+    feature_gates: str = "",
+    runtime_config: str = "",
 ) -> Cluster:
     """Create a sandbox, and return when everything in it is ready.
 
     With `local_node`, this machine is its one node, and jobs run as the user's processes; otherwise its nodes are
     simulated. A `bare` sandbox has nothing of the chart, so that Helm can install it. A running one stays
-    unchanged, and a queue that a local node has left continues. `kubernetes` is a minor version, such as 1.34. If
-    it fails, its processes end, and its folder stays for `logs` until the next `up` or `down`. Raises
-    `SandboxError`.
+    unchanged, and a queue that a local node has left continues. `kubernetes` is a minor version, such as 1.34;
+    `feature_gates` and `runtime_config` are what its components' options of these names take. If it fails, its
+    processes end, and its folder stays for `logs` until the next `up` or `down`. Raises `SandboxError`.
     """
     if authentication is not None and not authentication.is_file():
         raise InvalidInputError("authentication-config", value=str(authentication), allowed="a file")
@@ -113,6 +115,8 @@ def up(
         request_log=request_log,
         kubernetes=minor,
         authentication=authentication and authentication.resolve(),
+        feature_gates=feature_gates,
+        runtime_config=runtime_config,
     )
     with state.private_files() as umask:
         existing.reserve(cluster, plan=plan, earlier=earlier)

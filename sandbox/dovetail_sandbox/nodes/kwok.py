@@ -154,9 +154,12 @@ def configuration(
     requests: RequestLog | None = None,
     authentication: Path | None = None,
     lasting: Path | None = None,
+    feature_gates: str = "",
+    runtime_config: str = "",
 ) -> str:
     """Build kwokctl's configuration with our stages; `authentication` is an AuthenticationConfiguration.
 
+    `feature_gates` are the control plane's, and `runtime_config` the API server's, as its own options write them.
     `nodes` is the number of simulated nodes, `memory_gib` the machine's memory in GiB.
     It sets every program, and every port that is used: kwokctl chooses none. A sandbox with a local node has `lasting`,
     a folder for etcd's data: they survive a power failure, and Go collects as often as it does by default.
@@ -169,6 +172,8 @@ def configuration(
             **_options(ports=ports, binaries=binaries),
             **_heartbeats(nodes),
             "kubeVersion": kube_version,
+            **({"kubeFeatureGates": feature_gates} if feature_gates else {}),
+            **({"kubeRuntimeConfig": runtime_config} if runtime_config else {}),
             "disable": [_KWOKCTL_NAMES.get(name, name) for name in CONTROL_PLANE if name not in wanted],
         },
         "componentsPatches": _patches(

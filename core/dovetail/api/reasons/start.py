@@ -175,7 +175,7 @@ MOST_WORKERS: Final = clause(
 )
 WORKERS_DIFFER: Final = clause(
     "WorkersDiffer",
-    "its pods with GPUs differ in request, resources or placement: the queue plans pods of one kind, so give them the "
+    "its pods with GPUs differ in request, containers or placement: the queue plans pods of one kind, so give them the "
     "same, or queue them as objects of their own",
 )
 ONE_CONTAINER: Final = clause(
@@ -213,7 +213,8 @@ NO_JOB_SET: Final = clause(
 )
 STARTS_TOGETHER: Final = clause(
     "StartsTogether",
-    "spec.startupPolicy is LeaderReady: the pods of a replica start together in the queue, so it must be LeaderCreated",
+    "{path}.startupPolicy is LeaderReady: the pods of a replica start together in the queue, so it must be "
+    "LeaderCreated",
 )
 GROUP_WITHOUT_LABEL: Final = clause(
     "GroupWithoutLabel",
@@ -233,6 +234,29 @@ GROUP_INCOMPLETE: Final = clause(
     "GroupIncomplete",
     "group {group} has {pods} of {size} pods: create the others, with label {label} and annotation {annotation}, or "
     "make the size that of all pods",
+)
+GANG_WITHOUT_POLICY: Final = clause("GangWithoutPolicy", "spec.schedulingPolicy has neither gang.minCount nor basic")
+GANG_OF_LEVELS: Final = clause(
+    "GangOfLevels", "spec.schedulingConstraints.topology has {count} levels, and the queue keeps to one"
+)
+GANG_LEVEL_UNKNOWN: Final = clause(
+    "GangLevelUnknown",
+    "its pods keep to one value of node label {label}, which is no level of the network here (topology_levels): "
+    "{allowed}",
+)
+GANG_UNNAMED: Final = clause(
+    "GangUnnamed",
+    "label {label} is missing on a pod of PodClique {clique}: the queue learns the PodGang of a pod when it is created",
+)
+GANG_PART_LEVEL: Final = clause(
+    "GangPartLevel",
+    "{part} has the required topology {level} of its own: the queue keeps the whole gang to one level, which is "
+    "spec.topologyConstraint",
+)
+GANG_WITHOUT_ROLES: Final = clause(
+    "GangWithoutRoles",
+    "its LeaderWorkerSets have no annotation {annotation}: give the DisaggregatedSet the label {label}, and not its "
+    "templates alone",
 )
 
 # Of an array or a sweep, and of sizes

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from dovetail import names
 from dovetail.api.reasons import start as says
 from dovetail.jobs.guests.admission import Patch
+from dovetail.jobs.guests.gangs import gang_named_by
 from dovetail.jobs.guests.kind import Guest, GuestError
 from dovetail.jobs.guests.pod_group import is_run_of_pods, run_of_pod, size_of
 from dovetail.jobs.guests.replicas import group_in
@@ -25,10 +26,13 @@ def patch_of_queued_pod(pod: Guest, *, review: str, user: str) -> Patch:
         return []
     if pod.spec.get("nodeName"):
         raise GuestError(says.NODE_NAMED(path="spec"))
-    if names.POD_GROUP not in labels and (group := group_in(meta)):
+    annotations = {key: value for key, value in annotations.items() if key != names.GANG}
+    if names.POD_GROUP not in labels and (gang := gang_named_by(pod)):
+        annotations = {**annotations, names.GANG: gang}
+    elif names.POD_GROUP not in labels and (group := group_in(meta)):
         labels = {**labels, names.POD_GROUP: group[names.POD_GROUP]}
         annotations = {**annotations, names.POD_GROUP_SIZE: group[names.POD_GROUP_SIZE]}
-        meta = replace(meta, labels=labels, annotations=annotations)
+    meta = replace(meta, labels=labels, annotations=annotations)
     size_of(meta)
     gates = [gate for gate in pod.spec.get("schedulingGates") or () if gate != {"name": names.QUEUE_GATE}]
     values = {

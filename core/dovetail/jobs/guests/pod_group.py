@@ -4,6 +4,7 @@ A pod cannot be suspended. Its group is held while none of its pods has a seat, 
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,7 +18,9 @@ from dovetail.api.meta import ObjectMeta, OwnerReference
 from dovetail.api.reasons import start as says
 from dovetail.api.resources import PODS, Resource
 from dovetail.formats.quantities import read_whole
+from dovetail.jobs.guests.gangs import GANG_KINDS, Gang, GangKind, gang_in, what_of
 from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, conditions_in, pod_set, text
+from dovetail.jobs.guests.record import name_with
 
 MOST_PODS: Final = 1024
 _CONDITIONS: Final = {"Complete": "Complete", "Failed": "Failed"}
@@ -31,22 +34,37 @@ class PodGroup(Guest, frozen=True, kw_only=True):
     - `metadata`: the name is the group's, or the pod's own; the rest is of the first pod, and the version of the last.
     - `spec.pods`: its pods in the form of templates. `spec.suspend`: whether it is held.
     - `members`: the owners of its record, its pods.
+    - `replaced`: the UIDs of failed pods that others have replaced.
     - `going`: those of them that have not ended.
     - `missing`: the number of pods that do not exist yet.
     - `failed`: the number of its pods that have failed and were not replaced.
     - `problem`: why it cannot wait in the queue; empty if it can.
     - `surplus`: what to do with more pods than it has; empty without any.
+    - `gang`: the object of another API that says which pods are its own; None for a plain group or without the object.
+    - `order`: the UIDs of its pods in the order of their ranks; empty for a plain group, which has that of the names.
+    - `is_bound`: whether all pods of a gang that start together have a node.
+    - `more`: the UIDs of unfinished pods beyond those that start together: they start by themselves.
     """
 
     members: list[OwnerReference] = []
+    replaced: list[str] = []
     going: list[OwnerReference] = []
     missing: int = 0
     failed: int = 0
     problem: str = ""
     surplus: str = ""
+    gang: Gang | None = None
+    order: list[str] = []
+    is_bound: bool = False
+    more: list[str] = []
 
     @property
     def uids(self) -> frozenset[str]:
+        """The UIDs of its pods, and of those that others have replaced."""
+        return frozenset({*self.member_uids, *self.replaced})
+
+    @property
+    def member_uids(self) -> frozenset[str]:
         """The UIDs of its pods."""
         return frozenset(each.uid for each in self.members)
 
@@ -83,15 +101,18 @@ class PodGroups:
 
 SINGLE_PODS: Final = PodGroups(prefix="pod")
 POD_GROUPS: Final = PodGroups(prefix="podgroup")
+_OF_GANGS: Final = {kind.prefix: PodGroups(prefix=kind.prefix) for kind in GANG_KINDS}
 
 
 def kind_of_group(group: PodGroup) -> PodGroups:
     """The adapter of a group, or that of a pod of its own."""
+    if (named := gang_in(group.metadata)) is not None:
+        return _OF_GANGS[named[0].prefix]
     return POD_GROUPS if names.POD_GROUP in group.metadata.labels else SINGLE_PODS
 
 
 def size_of(meta: ObjectMeta) -> int:
-    """The number of pods in the group that a pod names; 1 for a pod of its own. Raises `GuestError`."""
+    """The number of pods in the group that a pod names; 1 for a pod of its own or of a gang. Raises `GuestError`."""
     label, written = meta.labels.get(names.POD_GROUP), meta.annotations.get(names.POD_GROUP_SIZE)
     if label is None:
         if written is not None:
@@ -117,14 +138,17 @@ def size_of(meta: ObjectMeta) -> int:
     return size
 
 
-def group_of(pods: Sequence[Guest]) -> PodGroup | None:
+def group_of(pods: Sequence[Guest], *, gang: Gang | None = None) -> PodGroup | None:
     """The group of these pods, which name the same one; None if all are being deleted.
 
-    Of too many pods, those with a seat and then the oldest are its own.
+    Of too many pods, those with a seat and then the oldest are its own. `gang` is the object of another API that they
+    name, if it exists.
     """
     present = sorted((pod for pod in pods if pod.metadata.deletion_timestamp is None), key=_rank)
     if not present:
         return None
+    if (named := gang_in(present[0].metadata)) is not None:
+        return _gang_of(present, kind=named[0], name=named[1], gang=gang)
     first = present[0].metadata
     size, problem = 1, ""
     try:
@@ -132,9 +156,66 @@ def group_of(pods: Sequence[Guest]) -> PodGroup | None:
     except GuestError as error:
         problem = str(error)
     own, surplus = present[:size], present[size:]
+    return replace(
+        _grouped(present, own=own, name=first.labels.get(names.POD_GROUP) or first.name),
+        status=_status(own, size=size),
+        missing=size - len(own),
+        problem=problem or _disagreement(own),
+        surplus=_too_many(surplus, size=size),
+    )
+
+
+def _gang_of(present: Sequence[Guest], *, kind: GangKind, name: str, gang: Gang | None) -> PodGroup:
+    """The group of pods that name an object of another API: so many of each part as that says.
+
+    The others are no part of it, and neither is a pod that has started by itself.
+    """
+    what, record = what_of(kind, name=name), name_with(kind.prefix, name=name)
+    if gang is None or gang.problem:
+        problem = f"{what} does not exist: create it" if gang is None else gang.problem
+        lost = _grouped(present, own=present, name=name)
+        # It may be about to be created.
+        return replace(lost, status=_status(present, size=len(present)), missing=int(gang is None), problem=problem)
+    taken: Counter[str] = Counter()
+    own = []
+    for pod in present:
+        part, of = kind.part_of(pod), pod.metadata.labels.get(names.LABEL_JOB)
+        # A started pod stays one of them when the object asks for fewer.
+        is_kept = of == record and _phase(pod) != "Failed"
+        may_start = of == record or (of is None and kind.is_ready(pod))
+        if is_kept or (may_start and taken[part] < gang.parts.get(part, 0)):
+            own.append(pod)
+            taken[part] += 1
+    lacks = {part: (taken[part], count) for part, count in gang.parts.items() if taken[part] < count}
+    missing = sum(count - there for there, count in lacks.values())
+    problem = f"{what} waits for its pods: {_counted(lacks)}" if missing and not any(map(has_seat, own)) else ""
+    chosen = {pod.metadata.uid for pod in own}
+    order = {part: at for at, part in enumerate(gang.parts)}
+    return replace(
+        _grouped(present, own=own, name=name),
+        status=_status(own, size=len(own) + missing),
+        missing=missing,
+        problem=problem or _disagreement(own),
+        gang=gang,
+        order=[
+            pod.metadata.uid
+            for pod in sorted(own, key=lambda pod: (order.get(kind.part_of(pod), 0), kind.rank_of(pod)))
+        ],
+        is_bound=not missing and all(pod.spec.get("nodeName") for pod in own),
+        more=[
+            pod.metadata.uid
+            for pod in present
+            if pod.metadata.uid not in chosen and not is_terminal(_phase(pod)) and kind.is_ready(pod)
+        ],
+    )
+
+
+def _grouped(present: Sequence[Guest], *, own: Sequence[Guest], name: str) -> PodGroup:
+    """A group of these pods, of which `own` start together."""
+    first = present[0].metadata
     return PodGroup(
         metadata=ObjectMeta(
-            name=first.labels.get(names.POD_GROUP) or first.name,
+            name=name,
             namespace=first.namespace,
             uid=first.uid,
             resource_version=str(max(int(pod.metadata.resource_version) for pod in present)),
@@ -143,14 +224,16 @@ def group_of(pods: Sequence[Guest]) -> PodGroup | None:
             annotations=first.annotations,
         ),
         spec={"pods": [_template(pod) for pod in own], "suspend": not any(has_seat(pod) for pod in own)},
-        status=_status(own, size=size),
         members=[_member(pod) for pod in own],
+        replaced=[pod.metadata.uid for pod in present if _phase(pod) == "Failed" and pod not in own],
         going=[_member(pod) for pod in own if not is_terminal(_phase(pod))],
-        missing=size - len(own),
         failed=sum(_phase(pod) == "Failed" for pod in own),
-        problem=problem or _disagreement(own),
-        surplus=_too_many(surplus, size=size),
     )
+
+
+def _counted(lacks: Mapping[str, tuple[int, int]]) -> str:
+    """Which pods of a gang exist, such as `prefill 1 of 3`."""
+    return ", ".join(f"{part} {there} of {count}".strip() for part, (there, count) in sorted(lacks.items()))
 
 
 def added_pod(pod: Pod, *, to: Guest, record: GPUJob) -> PodGroup | None:
@@ -162,7 +245,8 @@ def added_pod(pod: Pod, *, to: Guest, record: GPUJob) -> PodGroup | None:
     meta, theirs = pod.metadata, to.metadata
     said = {key: theirs.annotations[key] for key in _OWNERS if key in theirs.annotations}
     # It starts alone, also if its group has started together.
-    annotations = {key: value for key, value in meta.annotations.items() if key not in {*_OWNERS, names.POD_GROUP_SIZE}}
+    left_out = {*_OWNERS, names.POD_GROUP_SIZE, names.GANG}
+    annotations = {key: value for key, value in meta.annotations.items() if key not in left_out}
     # What keeps the workers apart selects these labels.
     labels = {**record.spec.template.metadata.labels, names.RUN: meta.labels.get(names.RUN, "")}
     labels |= {key: value for key, value in theirs.labels.items() if key == names.LABEL_PROJECT}
@@ -212,8 +296,13 @@ def refuse_unready(group: PodGroup) -> None:
 
 def run_of_pod(meta: ObjectMeta, *, review: str) -> str:
     """The run of a new pod: that of its group, or one of its own for a review of that UID."""
-    group = meta.labels.get(names.POD_GROUP)
-    return f"pod-{review}" if group is None else f"group-{hashlib.sha256(group.encode()).hexdigest()[:32]}"
+    group = meta.annotations.get(names.GANG) or meta.labels.get(names.POD_GROUP)
+    return f"pod-{review}" if group is None else run_of_group(group)
+
+
+def run_of_group(group: str) -> str:
+    """The run of the pods of a group, or of the gang that the annotation writes so."""
+    return f"group-{hashlib.sha256(group.encode()).hexdigest()[:32]}"
 
 
 def is_run_of_pods(run: str) -> bool:

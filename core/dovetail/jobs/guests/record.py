@@ -17,7 +17,7 @@ from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import KIND as GPUJOB
 from dovetail.api.gpujob import POLICIES_BY_LETTERS, GPUJob
 from dovetail.api.reasons import start as says
-from dovetail.formats.quantities import read_whole
+from dovetail.formats.quantities import QuantityError, milli, read_whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, is_mig
 from dovetail.jobs.batch_job import is_guests
 from dovetail.jobs.guests.kind import Guest, GuestError, Kind, PodSet, refuse_no_pods
@@ -81,6 +81,7 @@ _MOST_WORKERS: Final = 1024
 _MOST_PRIORITY: Final = 255
 # What decides where a pod may go. All else stays out: a reader of GPUJobs may not be allowed to read the guest.
 _PLACED_BY: Final = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "overhead")
+_CONTAINERS: Final = ("initContainers", "containers")
 _COUNTED: Final = ("cpu", "memory", "ephemeral-storage")
 _OPTIONS: Final = {"mode": names.MODE, "policy": names.POLICY, "workload": names.WORKLOAD}
 
@@ -117,14 +118,10 @@ def record_of(guest: Guest, *, kind: Kind, vendors: Vendors = DEFAULT_VENDORS) -
     for each in sets:
         _refuse_uncounted(each, vendors=vendors)
     seated = seated_sets(sets)
-    first, *others = seated
     workers = sum(each.count for each in seated)
     if workers > _MOST_WORKERS:
         raise GuestError(says.MOST_WORKERS(workers=workers, most=_MOST_WORKERS))
-    spec = _worker(first)
-    for other in others:
-        if _worker(other) != spec:
-            raise GuestError(says.WORKERS_DIFFER())
+    spec = _common([_worker(each) for each in seated])
     _keep_apart(spec["template"], seated=seated, given=dict.fromkeys(kind.name_labels, guest.metadata.name))
     meta, annotations = guest.metadata, guest.metadata.annotations
     said = {names.USER: annotations[names.USER]} if names.USER in annotations else {}
@@ -162,12 +159,59 @@ def _worker(pods: PodSet) -> Manifest:
     request = {"gpu": annotations[names.REQUEST]} if pods.asks_for_gpus else {"resources": {"device": "cpu"}}
     spec = pods.template.spec
     placed = {key: spec[key] for key in _PLACED_BY if spec.get(key)}
-    containers = {
-        key: [_sized(each) for each in spec[key]]
-        for key in ("initContainers", "containers")
-        if isinstance(spec.get(key), list)
-    }
+    containers = {key: [_sized(each) for each in spec[key]] for key in _CONTAINERS if isinstance(spec.get(key), list)}
     return {**request, **options, "template": {"spec": {**placed, **containers, "restartPolicy": "Never"}}}
+
+
+def _common(workers: Sequence[Manifest]) -> Manifest:
+    """The worker that has room for each of these. They may differ in CPU, memory and the names of containers alone.
+
+    Raises `GuestError`.
+    """
+    first = workers[0]
+    if all(each == first for each in workers):
+        return first
+    bare = _bare(first)
+    if any(_bare(each) != bare for each in workers):
+        raise GuestError(says.WORKERS_DIFFER())
+    spec = first["template"]["spec"]
+    widened = {
+        key: [_widest(same) for same in zip(*(each["template"]["spec"][key] for each in workers), strict=True)]
+        for key in _CONTAINERS
+        if key in spec
+    }
+    return {**first, "template": {"spec": {**spec, **widened}}}
+
+
+def _bare(worker: Manifest) -> Manifest:
+    """A worker without the names of its containers and what they take."""
+    spec = worker["template"]["spec"]
+    left_out = ("name", "resources")
+    bare = {
+        key: [{what: value for what, value in each.items() if what not in left_out} for each in spec[key]]
+        for key in _CONTAINERS
+        if key in spec
+    }
+    return {**worker, "template": {"spec": {**spec, **bare}}}
+
+
+def _widest(same: Sequence[Manifest]) -> Manifest:
+    """The first of these containers with the most that one of them takes of each resource."""
+    # A limit is the request where there is no other.
+    asked = [{**each["resources"].get("limits", {}), **each["resources"].get("requests", {})} for each in same]
+    most = {
+        name: max((each[name] for each in asked if name in each), key=_amount)
+        for name in dict.fromkeys(name for each in asked for name in each)
+    }
+    return {**same[0], "resources": {"requests": most}}
+
+
+def _amount(quantity: Any) -> int:
+    try:
+        return milli(quantity)
+    except QuantityError:
+        # The API server refuses the pod.
+        return 0
 
 
 def _keep_apart(template: Manifest, *, seated: Sequence[PodSet], given: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ replicas give their GPUs back, and more of them wait.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from dovetail import names
@@ -27,10 +28,17 @@ _LWS_SIZE: Final = f"{_LWS}/size"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicated:
-    """One kind; `templates` are the ways to its pod templates below `spec`."""
+    """One kind; `templates` are the ways to its pod templates below `spec`, `each_of` that to a list of such."""
 
     resource: Resource
-    templates: tuple[Path, ...]
+    templates: tuple[Path, ...] = ()
+    each_of: Path = ()
+
+    def paths(self, spec: Mapping[str, Any]) -> list[Path]:
+        """The ways to the templates that are there."""
+        listed = value_at(spec, path=self.each_of) if self.each_of else None
+        each = [(*self.each_of, index) for index in range(len(listed))] if isinstance(listed, list) else []
+        return [path for path in self.templates if value_at(spec, path=path) is not None] + each
 
 
 DEPLOYMENTS: Final = Replicated(
@@ -43,7 +51,12 @@ LEADERWORKERSETS: Final = Replicated(
     resource=Resource(group="leaderworkerset.x-k8s.io", plural="leaderworkersets", kind="LeaderWorkerSet"),
     templates=(("leaderWorkerTemplate", "leaderTemplate"), ("leaderWorkerTemplate", "workerTemplate")),
 )
-REPLICATED: Final = (DEPLOYMENTS, STATEFULSETS, LEADERWORKERSETS)
+# Its pods wait as one gang, which its LeaderWorkerSets say: they get the label from its roles.
+DISAGGREGATEDSETS: Final = Replicated(
+    resource=Resource(group="disaggregatedset.x-k8s.io", plural="disaggregatedsets", kind="DisaggregatedSet"),
+    each_of=("roles",),
+)
+REPLICATED: Final = (DEPLOYMENTS, STATEFULSETS, LEADERWORKERSETS, DISAGGREGATEDSETS)
 
 
 def replicated_of(*, group: str, kind: str) -> Replicated | None:
@@ -55,13 +68,27 @@ def patch_of_replicated(found: Guest, *, kind: Replicated) -> Patch:
     """The changes to an object that names our queue: its pods name it too. Raises `GuestError`."""
     if names.LABEL_QUEUE not in found.metadata.labels or names.KUEUE_QUEUE in found.metadata.labels:
         return []
-    if found.spec.get("startupPolicy") == "LeaderReady":
-        raise GuestError(says.STARTS_TOGETHER())
+    more = {names.GANG_ROLES: _roles(found.spec)} if kind == DISAGGREGATEDSETS else {}
+    _refuse_late_workers(found.spec, field="spec")
     patch: Patch = []
-    for path in kind.templates:
-        if value_at(found.spec, path=path) is not None:
-            patch += _named(pod_set(found.spec, path=path, count=1).template, path=path, of=found.metadata)
+    for path in kind.paths(found.spec):
+        part = pod_set(found.spec, path=path, count=1).template
+        if more:
+            _refuse_late_workers(part.spec, field=f"spec.roles[{path[-1]}].spec")
+        patch += _named(part, path=path, of=found.metadata, more=more)
     return patch
+
+
+def _roles(spec: Mapping[str, Any]) -> str:
+    """The names of a DisaggregatedSet's roles, as its LeaderWorkerSets get them."""
+    roles = spec.get("roles")
+    listed = roles if isinstance(roles, list) else []
+    return ",".join(str(role.get("name", "")) for role in listed if isinstance(role, Mapping))
+
+
+def _refuse_late_workers(spec: Mapping[str, Any], *, field: str) -> None:
+    if spec.get("startupPolicy") == "LeaderReady":
+        raise GuestError(says.STARTS_TOGETHER(path=field))
 
 
 def group_in(pod: ObjectMeta) -> Mapping[str, str]:
@@ -74,10 +101,11 @@ def group_in(pod: ObjectMeta) -> Mapping[str, str]:
     return {names.POD_GROUP: group, names.POD_GROUP_SIZE: size}
 
 
-def _named(template: Template, *, path: Path, of: ObjectMeta) -> Patch:
-    """What the object says of the queue, where its template does not say it."""
+def _named(template: Template, *, path: Path, of: ObjectMeta, more: Mapping[str, str] = MappingProxyType({})) -> Patch:
+    """What the object says of the queue, where its template does not say it; `more` are annotations that it gets."""
     labels = {key: of.labels[key] for key in _LABELS if key in of.labels} | template.labels
-    annotations = {key: of.annotations[key] for key in _ANNOTATIONS if key in of.annotations} | template.annotations
+    annotations = {key: of.annotations[key] for key in _ANNOTATIONS if key in of.annotations}
+    annotations = {**annotations, **template.annotations, **more}
     if (labels, annotations) == (template.labels, template.annotations):
         return []
     where = pointer(path)

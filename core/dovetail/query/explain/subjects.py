@@ -19,6 +19,7 @@ from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.batch_job import is_guests, workers_without_node
+from dovetail.jobs.guests.gangs import gang_in
 from dovetail.jobs.guests.pod_group import POD_GROUPS, SINGLE_PODS
 from dovetail.jobs.guests.record import name_with
 from dovetail.jobs.runs import workers_of
@@ -133,7 +134,8 @@ def _gates(pod: Pod, *, jobs: Sequence[GPUJob]) -> tuple[str, ...]:
         controller = controller_of(pod)
         whole = None if controller is None else _record(jobs, of=controller.uid)
         return (said,) if whole is None else (said, _seat(pod, record=whole))
-    kind, name = (POD_GROUPS, group) if group else (SINGLE_PODS, pod.metadata.name)
+    plain = (POD_GROUPS, group) if group else (SINGLE_PODS, pod.metadata.name)
+    kind, name = gang_in(pod.metadata) or plain
     record = name_with(kind.prefix, name=name)
     return (said, f"it waits in the queue as GPUJob {record}, and dovetail explain {record} says what for")
 

@@ -7,6 +7,7 @@ from typing import Final
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta, key_of
+from dovetail.api.resources import Resource
 from dovetail.jobs.guests.kind import Guest, Kind
 from dovetail.jobs.guests.pod_group import SINGLE_PODS, PodGroup, first_pod
 from dovetail.jobs.guests.record import is_record_of, name_with, record_name
@@ -32,8 +33,16 @@ class Known:
 
     @property
     def about(self) -> ObjectMeta:
-        """What its events are about: the guest, or the first pod of a group."""
-        return first_pod(self.guest) if isinstance(self.guest, PodGroup) else self.guest.metadata
+        """What its events are about: the guest, the object that a gang's pods name, or the first pod of a group."""
+        if not isinstance(self.guest, PodGroup):
+            return self.guest.metadata
+        return first_pod(self.guest) if self.guest.gang is None else self.guest.gang.metadata
+
+    @property
+    def resource(self) -> Resource:
+        """The kind of that object."""
+        gang = self.guest.gang if isinstance(self.guest, PodGroup) else None
+        return self.kind.resource if gang is None else gang.resource
 
     @property
     def run(self) -> str:

@@ -67,7 +67,7 @@ class Gates:
         given = self._given.get(found.key, {})
         return [
             pod
-            for pod in self._waiting(found)
+            for pod in [*self._waiting(found), *self._more(found)]
             if _is_worker(pod, record=record)
             and pod.metadata.uid not in given
             and not misfit(pod.metadata.annotations, record=record)
@@ -78,8 +78,18 @@ class Gates:
         return self._living.get(found.key, set()) <= self._gated.get(found.key, set())
 
     def _waiting(self, found: Known) -> list[Pod]:
-        gated = sorted(self._gated.get(found.key, ()))
-        return [pod for key in gated if (pod := self._pods.get(key)) is not None and _may_open(pod, of=found)]
+        """The gated pods that the guest's own gates may open for: of a gang in the order of ranks."""
+        waiting = [pod for pod in self._all_gated(found) if _may_open(pod, of=found)]
+        ranks = {uid: at for at, uid in enumerate(found.guest.order)} if isinstance(found.guest, PodGroup) else {}
+        return sorted(waiting, key=lambda pod: ranks.get(pod.metadata.uid, 0))
+
+    def _more(self, found: Known) -> list[Pod]:
+        """The gated pods of a gang beyond those that start together."""
+        more = set(found.guest.more) if isinstance(found.guest, PodGroup) else set()
+        return [pod for pod in self._all_gated(found) if pod.metadata.uid in more and is_gated(pod)]
+
+    def _all_gated(self, found: Known) -> list[Pod]:
+        return [pod for key in sorted(self._gated.get(found.key, ())) if (pod := self._pods.get(key)) is not None]
 
     async def open(self, found: Known, *, record: GPUJob, workers: int) -> str:
         """Open the gates of the guest's pods: those of its workers one for each free seat, and all without GPUs.
@@ -131,7 +141,7 @@ class Gates:
 
 def _may_open(pod: Pod, *, of: Known) -> bool:
     """Whether the pod is gated, and in a group one of its own, not a surplus one."""
-    return is_gated(pod) and (not isinstance(of.guest, PodGroup) or pod.metadata.uid in of.guest.uids)
+    return is_gated(pod) and (not isinstance(of.guest, PodGroup) or pod.metadata.uid in of.guest.member_uids)
 
 
 def _is_worker(pod: Pod, *, record: GPUJob) -> bool:

@@ -6,6 +6,7 @@ What is wanted follows from guests, records and pods alone: a new operator conti
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import GPUJob, GPUJobStatus, is_finished
 from dovetail.api.meta import EventType, key_of
 from dovetail.jobs.batch_job import is_going, is_guests
+from dovetail.jobs.guests.gangs import levels_of
 from dovetail.jobs.guests.kind import Guest, GuestError, Kind, NoPodsError, has_ended, is_suspended
 from dovetail.jobs.guests.pod_group import SINGLE_PODS, PodGroup, added_pod, guest_of, is_run_of_pods, refuse_unready
 from dovetail.jobs.guests.record import Manifest, is_record_of, record_of
@@ -64,6 +66,7 @@ class GuestKeeper:
         post: Callable[[Announcement], None],
         pods: Mapping[str, Pod],
         rng: random.Random,
+        now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         groups = PodGroupWatch(client, on_event=self._on_guest)
@@ -75,6 +78,7 @@ class GuestKeeper:
         self._post = post
         self._pods = pods
         self._rng = rng
+        self._now = now
         self._clock = clock
         self._guests = Directory()
         # The keys of records.
@@ -156,7 +160,7 @@ class GuestKeeper:
         changed = announcement(earlier, status=job.status, tells_starts=True)
         for news in (changed, first_estimate(earlier, status=job.status)):
             if news is not None:
-                self._post(news.on(found.kind.resource))
+                self._post(news.on(found.resource))
 
     def drop(self, job: GPUJob) -> None:
         """Take the deletion of a GPUJob: a guest that still exists gets another record."""
@@ -292,9 +296,14 @@ class GuestKeeper:
 
     def _wanted(self, found: Known) -> Manifest:
         """The record that the guest should have. Raises `GuestError`."""
+        gang = None
         if isinstance(found.guest, PodGroup):
             refuse_unready(found.guest)
-        return record_of(found.guest, kind=found.kind, vendors=self._state.store.view.vendors)
+            gang = found.guest.gang
+        made = record_of(found.guest, kind=found.kind, vendors=self._state.store.view.vendors)
+        if gang is not None and (topology := levels_of(gang, named=self._state.requests.levels)):
+            made["spec"]["topology"] = topology
+        return made
 
     async def _refuse(self, found: Known, *, record: GPUJob | None, error: GuestError) -> None:
         """Say why a guest cannot wait in the queue. A record that it has already is followed until it ends."""
@@ -366,6 +375,8 @@ class GuestKeeper:
                 self._notices.say_of_pod(pod, message=messages.misfit(why))
             await self._gates.open(found, record=record, workers=self._counts.seats(found, record=record))
             await self._grow(found, record=record)
+        if group is not None:
+            await self._say_scheduled(group, record=record)
 
     async def _grow(self, found: Known, *, record: GPUJob) -> None:
         """Let the pods wait by themselves by which a running guest has grown: it keeps no seats for them.
@@ -427,10 +438,19 @@ class GuestKeeper:
 
     async def _follow_group(self, group: PodGroup, *, found: Known, record: GPUJob) -> None:
         """Give the record new pods of its group as owners, and say what is wrong with surplus ones."""
-        if not group.uids <= {owner.uid for owner in record.metadata.owner_references}:
+        if not group.member_uids <= {owner.uid for owner in record.metadata.owner_references}:
             await writes.change_owners(self._client, record=record, owners=group.members)
         if group.surplus:
             self._notices.say(found, message=f"GPUJob {record.metadata.name} goes on, but {group.surplus}")
+
+    async def _say_scheduled(self, group: PodGroup, *, record: GPUJob) -> None:
+        """Say on the object of a gang whether its pods are scheduled, and what they wait for."""
+        status = record.status
+        waits = bool(status.message) and status.placement is None
+        if group.gang is not None and (group.is_bound or waits):
+            await writes.say_scheduled(
+                self._client, gang=group.gang, is_scheduled=group.is_bound, message=status.message, at=self._now()
+            )
 
     def _as_job(self, found: Known, *, record: GPUJob) -> Job:
         asks = self._state.requests.read(record).asks

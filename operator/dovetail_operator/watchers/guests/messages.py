@@ -25,7 +25,7 @@ def left_over(group: PodGroup, *, record: GPUJob) -> str:
 def beyond(found: Known) -> str:
     """Why a pod with the run of a guest gets neither a seat nor a turn of its own."""
     return (
-        f"Stays gated: {found.kind.resource.kind} {found.guest.metadata.name} asks for no more pods, and others have "
+        f"Stays gated: {found.resource.kind} {found.guest.metadata.name} asks for no more pods, and others have "
         "their seats"
     )
 

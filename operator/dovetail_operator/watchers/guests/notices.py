@@ -20,7 +20,7 @@ class Notices:
 
     def say(self, found: Known, *, message: str) -> None:
         """Say it of a guest."""
-        self._say_once(found.guest.metadata.uid, about=found.about, of=found.kind.resource, message=message)
+        self._say_once(found.guest.metadata.uid, about=found.about, of=found.resource, message=message)
 
     def say_of_pod(self, pod: Pod, *, message: str) -> None:
         """Say it of a pod of a guest."""

@@ -10,19 +10,24 @@ from dovetail import names
 from dovetail.api.meta import EventType
 from dovetail.api.resources import PODS
 from dovetail.jobs.guests.kind import Guest, Kind
-from dovetail.jobs.guests.pod_group import PodGroup, group_of, is_run_of_pods, kind_of_group
+from dovetail.jobs.guests.pod_group import PodGroup, group_of, is_run_of_pods, kind_of_group, run_of_group
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
+from dovetail_operator.watchers.guests.gangs import Gangs
 
 # The pods of a group are created together: one look at the group serves many of their events.
 _GATHER_SECONDS: Final = 0.02
 
 
 class PodGroupWatch:
-    """The informer of pods with the label of the queue. `settled` is set once their groups are known."""
+    """The informer of pods with the label of the queue, and of the gangs that they name.
+
+    `settled` is set once their groups are known.
+    """
 
     def __init__(self, client: Client, *, on_event: Callable[[EventType, Guest, Kind], None]) -> None:
         self.settled = asyncio.Event()
+        self.gangs = Gangs(client, on_change=self._gang_changed)
         self._on_event = on_event
         # By namespace and run, which all pods of a group share.
         self._pods: dict[tuple[str, str], dict[str, Guest]] = {}
@@ -50,11 +55,20 @@ class PodGroupWatch:
         self._changed[where] = meta.resource_version
         self._wake.set()
 
+    def _gang_changed(self, gang: tuple[str, str]) -> None:
+        namespace, said = gang
+        where = namespace, run_of_group(said)
+        if where in self._pods:
+            self._changed.setdefault(where, "0")
+            self._wake.set()
+
     def pass_on(self) -> None:
         """Pass on each group that has changed."""
         changed, self._changed = self._changed, {}
         for where, version in changed.items():
-            group = group_of(list(self._pods[where].values()))
+            pods = list(self._pods[where].values())
+            gang = self.gangs.of_pod(pods[0].metadata) if pods else None
+            group = group_of(pods, gang=gang)
             if not self._pods[where]:
                 del self._pods[where]
             if group is not None:
@@ -69,10 +83,13 @@ class PodGroupWatch:
                 self._on_event("DELETED", gone, kind_of_group(gone))
 
     async def run(self) -> None:
-        """Follow the groups until cancelled."""
+        """Follow the groups and gangs until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run())
+            tasks.create_task(self.gangs.run())
             await self._reflector.synced.wait()
+            # Without its gang, a waiting group would lose its place in the queue.
+            await self.gangs.settled()
             self.pass_on()
             self.settled.set()
             while True:

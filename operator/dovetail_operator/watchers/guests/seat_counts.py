@@ -52,7 +52,7 @@ class SeatCounts:
         succeeded = sum(pod.status.phase == "Succeeded" for pod in pods)
         count = can_come(found.guest, kind=found.kind, record=record, succeeded=succeeded)
         if isinstance(found.guest, PodGroup):
-            count += self._replaceable(found.guest, key=found.key)
+            count += self._replaceable(found.guest, key=found.key) + len(found.guest.more)
         return count
 
     def added(self, found: Known) -> int:

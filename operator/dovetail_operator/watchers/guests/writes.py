@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from dovetail import names
@@ -11,7 +12,9 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import OwnerReference
 from dovetail.api.reasons.start import RECORD_NAME_TAKEN
 from dovetail.api.resources import GPUJOBS, PODS, Resource
+from dovetail.formats.timestamps import timestamp
 from dovetail.jobs import plan
+from dovetail.jobs.guests.gangs import Gang, scheduled_patch
 from dovetail.jobs.guests.kind import Guest, suspend_patch
 from dovetail.jobs.guests.pod_group import PodGroup
 from dovetail.jobs.guests.record import Manifest, is_record_of
@@ -93,6 +96,19 @@ async def change_owners(client: Client, *, record: GPUJob, owners: Sequence[Owne
     meta = record.metadata
     patch = {"metadata": {"uid": meta.uid, "ownerReferences": [values_of(owner) for owner in owners]}}
     await client.patch(GPUJOBS, name=meta.name, patch=patch, as_type=GPUJob, namespace=meta.namespace)
+
+
+async def say_scheduled(client: Client, *, gang: Gang, is_scheduled: bool, message: str, at: datetime) -> None:
+    """Say on the object of a gang whether its pods are scheduled."""
+    patch = scheduled_patch(gang, is_scheduled=is_scheduled, message=message, at=timestamp(at))
+    if patch is None:
+        return
+    meta = gang.metadata
+    # The watch brings an object that has changed since.
+    with suppress(NotFound, Conflict):
+        await client.patch(
+            gang.resource, name=meta.name, patch=patch, as_type=Guest, namespace=meta.namespace, subresource="status"
+        )
 
 
 async def evict(client: Client, *, group: PodGroup) -> None:

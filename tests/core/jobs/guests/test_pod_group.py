@@ -91,7 +91,7 @@ def test_a_pod_of_its_own_is_a_group_of_one() -> None:
         ([pod("a-0"), pod("a-1", **{names.USER: "bob"})],
          "its pods differ in the user who created them ('ada' and 'bob'): the pods of a group must agree"),
         ([pod("a-0"), pod("a-1", **{names.REQUEST: "2"})],
-         ("its pods with GPUs differ in request, resources or placement: the queue plans pods of one kind, so "
+         ("its pods with GPUs differ in request, containers or placement: the queue plans pods of one kind, so "
          "give them the same, or queue them as objects of their own")),
         ([pod("a-0"), pod("a-1", **{f"{names.REQUEST}.main": "8"})],
          ("annotation dovetail.dev/gpu.main: pods in the queue have their GPUs in one container, by "

@@ -114,8 +114,28 @@ def test_pods_of_two_sizes_are_told() -> None:
     template = driver["template"]["spec"]["template"]
     with_gpus = {**template, "metadata": {"annotations": {names.REQUEST: "2"}}}
     greedy = {**driver, "template": {"spec": {**driver["template"]["spec"], "template": with_gpus}}}
-    with pytest.raises(GuestError, match="its pods with GPUs differ in request, resources or placement"):
+    with pytest.raises(GuestError, match="its pods with GPUs differ in request, containers or placement"):
         record_of(Guest(metadata=found.metadata, spec={"replicatedJobs": [greedy, workers]}), kind=kind)
+
+
+def test_pods_that_differ_in_cpu_and_memory_are_planned_by_the_most() -> None:
+    kind = kind_named("JobSet")
+    found = guest(kind)
+    driver, workers = found.spec["replicatedJobs"]
+    annotations = workers["template"]["spec"]["template"]["metadata"]["annotations"]
+
+    def role(job: dict[str, Any], *, containers: list[dict[str, Any]]) -> dict[str, Any]:
+        template = {"metadata": {"annotations": annotations}, "spec": {"containers": containers}}
+        return {**job, "template": {"spec": {**job["template"]["spec"], "template": template}}}
+
+    prefill = role(driver, containers=[{"name": "prefill", "resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}}}])
+    decode = role(workers, containers=[{"name": "decode", "resources": {"requests": {"cpu": 1, "memory": "2G"}}}])
+    made = record_of(Guest(metadata=found.metadata, spec={"replicatedJobs": [prefill, decode]}), kind=kind)
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    assert container == {"name": "prefill", "resources": {"requests": {"cpu": "1500m", "memory": "2G"}}}
+    two = role(workers, containers=[{"name": "decode"}, {"name": "proxy"}])
+    with pytest.raises(GuestError, match="its pods with GPUs differ in request, containers or placement"):
+        record_of(Guest(metadata=found.metadata, spec={"replicatedJobs": [prefill, two]}), kind=kind)
 
 
 @pytest.mark.parametrize("part", ["limits", "requests"])

@@ -9,7 +9,14 @@ from dovetail import names
 from dovetail.decoding import convert
 from dovetail.jobs.guests.kind import Guest, GuestError, value_at
 from dovetail.jobs.guests.pod_admission import patch_of_queued_pod
-from dovetail.jobs.guests.replicas import LEADERWORKERSETS, REPLICATED, Replicated, patch_of_replicated, replicated_of
+from dovetail.jobs.guests.replicas import (
+    DISAGGREGATEDSETS,
+    LEADERWORKERSETS,
+    REPLICATED,
+    Replicated,
+    patch_of_replicated,
+    replicated_of,
+)
 from tests.core.jobs.guests.examples import FOLDER
 from tests.core.jobs.guests.test_kinds import patched
 
@@ -33,7 +40,7 @@ def test_what_the_object_says_of_the_queue_goes_to_its_pods(kind: Replicated) ->
     body["metadata"]["labels"][names.LABEL_PROJECT] = "vision"
     body["metadata"]["annotations"] = {names.PRIORITY: "20", "theirs": "x"}
     after = admitted(body, kind=kind)
-    templates = [found for path in kind.templates if (found := value_at(after["spec"], path=path)) is not None]
+    templates = [value_at(after["spec"], path=path) for path in kind.paths(after["spec"])]
     assert templates
     for template in templates:
         assert template["metadata"]["labels"].items() >= {
@@ -48,10 +55,10 @@ def test_what_the_object_says_of_the_queue_goes_to_its_pods(kind: Replicated) ->
 def test_what_the_template_says_stays(kind: Replicated) -> None:
     body = example(kind)
     body["metadata"]["annotations"] = {names.PRIORITY: "20"}
-    template = value_at(body["spec"], path=kind.templates[-1])
+    template = value_at(body["spec"], path=kind.paths(body["spec"])[-1])
     template["metadata"]["annotations"][names.PRIORITY] = "30"
     after = admitted(body, kind=kind)
-    assert value_at(after["spec"], path=kind.templates[-1])["metadata"]["annotations"][names.PRIORITY] == "30"
+    assert value_at(after["spec"], path=kind.paths(body["spec"])[-1])["metadata"]["annotations"][names.PRIORITY] == "30"
 
 
 @each_kind
@@ -68,7 +75,7 @@ def test_others_are_left_alone(kind: Replicated) -> None:
 @pytest.mark.parametrize("value", [7, "text", []])
 def test_a_template_that_is_none_is_one_sentence(kind: Replicated, value: Any) -> None:
     body = example(kind)
-    *way, last = kind.templates[-1]
+    *way, last = kind.paths(body["spec"])[-1]
     value_at(body["spec"], path=tuple(way))[last] = value
     with pytest.raises(GuestError, match="is no pod template"):
         patch_of_replicated(convert(body, as_type=Guest), kind=kind)
@@ -101,3 +108,12 @@ def test_the_pods_of_a_replica_are_one_group(name: str, labels: dict[str, str]) 
     after = patched(body, patch=patch_of_queued_pod(convert(body, as_type=Guest), review="r", user="sts"))
     assert after["metadata"]["labels"][names.POD_GROUP] == "llm-1"
     assert after["metadata"]["annotations"][names.POD_GROUP_SIZE] == "3"
+
+
+def test_the_leaderworkersets_of_a_disaggregatedset_get_all_its_roles() -> None:
+    body = example(DISAGGREGATEDSETS)
+    roles = admitted(body, kind=DISAGGREGATEDSETS)["spec"]["roles"]
+    assert [role["metadata"]["annotations"][names.GANG_ROLES] for role in roles] == ["prefill,decode"] * 2
+    body["spec"]["roles"][1]["spec"]["startupPolicy"] = "LeaderReady"
+    with pytest.raises(GuestError, match=r"^spec\.roles\[1\]\.spec\.startupPolicy is LeaderReady: "):
+        admitted(body, kind=DISAGGREGATEDSETS)

@@ -11,7 +11,8 @@ def test_kinds_without_their_crd_rest() -> None:
         "Pod, Job, JobSet, Deployment, StatefulSet with the label dovetail.dev/queue wait in the queue"
     )
     assert note.message.endswith(
-        "; RayJob, RayCluster, MPIJob, TrainJob, LeaderWorkerSet would too, but their CRDs are not installed"
+        "; RayJob, RayCluster, MPIJob, TrainJob, LeaderWorkerSet, DisaggregatedSet would too, but their CRDs are not "
+        "installed"
     )
 
 

@@ -8,12 +8,19 @@ from dovetail.query.explain.subjects import of_pod
 
 
 @pytest.mark.parametrize(
-    ("labels", "record"),
-    [({}, "pod-worker-0"), ({names.POD_GROUP: "pair"}, "podgroup-pair")],
-    ids=["alone", "group"],
+    ("labels", "annotations", "record"),
+    [
+        ({}, {}, "pod-worker-0"),
+        ({names.POD_GROUP: "pair"}, {}, "podgroup-pair"),
+        ({}, {names.GANG: "PodGroup.scheduling.k8s.io/train"}, "schedulinggroup-train"),
+    ],
+    ids=["alone", "group", "gang"],
 )
-def test_a_pod_in_the_queue_names_the_gpujob_that_says_why_it_waits(labels: dict[str, str], record: str) -> None:
-    meta = {"name": "worker-0", "namespace": "team", "labels": {names.LABEL_QUEUE: "default", **labels}}
+def test_a_pod_in_the_queue_names_the_gpujob_that_says_why_it_waits(
+    labels: dict[str, str], annotations: dict[str, str], record: str
+) -> None:
+    labels = {names.LABEL_QUEUE: "default", **labels}
+    meta = {"name": "worker-0", "namespace": "team", "labels": labels, "annotations": annotations}
     spec = {"containers": [{"name": "main"}], "schedulingGates": [{"name": names.QUEUE_GATE}]}
     notes = of_pod({"metadata": meta, "spec": spec}, settings=Settings()).notes
     assert notes == (
