@@ -288,7 +288,7 @@ async def test_findings_serve_for_ten_seconds(monkeypatch: pytest.MonkeyPatch) -
         judged.append(picture.release)
         return []
 
-    monkeypatch.setattr("dovetail_gateway.cluster.answers.nodes.judge", judge)
+    monkeypatch.setattr("dovetail.query.doctor.nodes.judge", judge)
     answers = Answers(make_cache(Settings()), now=lambda: now[0], release="gpu-system")
     found = list[int]()
     for seconds in (0, 9, 10, 19, 20):
@@ -301,7 +301,7 @@ async def test_findings_serve_for_ten_seconds(monkeypatch: pytest.MonkeyPatch) -
 async def test_findings_of_those_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = list[Any]()
     monkeypatch.setattr("dovetail_gateway.cluster.answers._MOST_FINDINGS", 2)
-    monkeypatch.setattr("dovetail_gateway.cluster.answers.nodes.judge", lambda *_, **__: judged.append(1) or [])
+    monkeypatch.setattr("dovetail.query.doctor.nodes.judge", lambda *_, **__: judged.append(1) or [])
     answers = Answers(make_cache(Settings()), now=lambda: NOW, release="dovetail-system")
     seen = [Visibility(frozenset({name})) for name in "abc"]
     for at in (0, 1, 2, 1, 2, 0):

@@ -29,13 +29,10 @@ from dovetail.cluster.objects import ClusterObjects
 from dovetail.formats.timestamps import moment
 from dovetail.kube.client import Client
 from dovetail.query.action_effects import effects_of
-from dovetail.query.audit import audit_for, audit_of, proven_by
 from dovetail.query.dry_run import PreparedQueue, dry_run_on, prepare
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import explain
-from dovetail.query.explain.moves import moves_for
 from dovetail.query.explain.rows import explanation_row
-from dovetail.query.nodes.overview import overview
 from dovetail.query.quotas.plan import plan_quotas
 from dovetail_gateway.access.fair_queue import FairQueue
 from dovetail_gateway.access.identities import Identity
@@ -167,6 +164,7 @@ class Answers:
         sees: Visibility,
     ) -> MovesAnswer:
         """Which running jobs would have to restart elsewhere so that the job starts. Raises `CrowdedError`."""
+        from dovetail.query.explain.moves import moves_for  # noqa: PLC0415 - few processes are asked
 
         def compute(objects: ClusterObjects, now: datetime) -> MovesAnswer:
             reader = reader_of(sees)
@@ -180,6 +178,7 @@ class Answers:
 
         Without findings that last: an answer cannot wait for them.
         """
+        from dovetail.query.audit import audit_for, audit_of, proven_by  # noqa: PLC0415 - few processes are asked
 
         def compute(objects: ClusterObjects, _now: datetime) -> Audit:
             return audit_for(reader_of(sees), report=proven_by(audit_of(objects)))
@@ -234,6 +233,8 @@ class Answers:
 
     async def overview(self, *, who: Identity, sees: Visibility) -> bytes:
         """All devices and how many jobs run and wait, as JSON of an `Overview`. Raises `CrowdedError`."""
+        from dovetail.query.nodes.overview import overview  # noqa: PLC0415 - few processes are asked
+
         reader, jobs = self._cache.node_reader(), self._cache.jobs.values()
         seen = [job for job in jobs if sees.sees(job.metadata.namespace)]
 
