@@ -77,7 +77,7 @@ class Questions:
         """Which running jobs would have to restart elsewhere so that the job starts; nothing is changed."""
         job, budgets = self._jobs.find(call.path, sees=call.sees), None
         if call.sees.everything:
-            # Where namespaces are hidden, the pods of their budgets cannot be told.
+            # Where namespaces are hidden, the pods of their budgets are unknown.
             async with self._clients.client_for(call.caller) as client:
                 budgets = await list_disruption_budgets(client)
         found = await self._answers.moves(
