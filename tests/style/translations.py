@@ -14,6 +14,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = {
     "README.zh-CN.md": "README.md",
+    "docs/zh-CN/cluster-runs.md": "docs/cluster-runs.md",
     "docs/zh-CN/commands.md": "docs/commands.md",
     "docs/zh-CN/console.md": "docs/console.md",
     "docs/zh-CN/migration.md": "docs/migration.md",
