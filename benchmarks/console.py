@@ -7,7 +7,7 @@ machine hardly changes; wall times are there too.
 
 The end of the output says which targets are met. The exit code is 1 if one is missed.
 
-    python benchmarks/console.py [--nodes 1000] [--jobs 10000] [--minutes 25] [--memory] [--json FILE]
+    python benchmarks/console.py [--nodes 1000] [--jobs 10000] [--minutes 25] [--memory | --pages] [--json FILE]
 """
 
 import argparse
@@ -18,10 +18,11 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import aiohttp
 from playwright.async_api import Browser, CDPSession, Page
@@ -37,9 +38,12 @@ from benchmarks.console_targets import (
     Scrolling,
     judged,
     judged_memory,
+    judged_pages,
 )
 from benchmarks.gateway import HEADERS, PORT, follow, own_process, program, until_synced, write
+from dovetail.formats.timestamps import timestamp
 from dovetail_gateway.console import build
+from dovetail_gateway.samples.rings import STEP_SECONDS
 from tests.console.browser import chromium
 from tests.extender.builders import make_gpunode, make_node
 from tests.gateway.api_server import GatewayApiServer
@@ -57,6 +61,10 @@ PATIENCE_MS: Final = 120_000
 ROUNDS: Final = 3
 # The job whose changes are timed: the first one of the queue.
 FIRST: Final = "ns-0/job-0"
+# The map of a moment that was sampled; at first of now.
+NOW: Final = "now"
+PAST: Final = f"map?colour=load&at={NOW}"
+Part = Literal["all", "memory", "pages"]
 # The outermost events of these names are script and layout.
 WORK: Final = frozenset(
     {"FunctionCall", "FireAnimationFrame", "TimerFire", "EventDispatch", "EvaluateScript", "RunMicrotasks",
@@ -94,13 +102,21 @@ def main() -> None:
     options.add_argument(
         "--memory", action="store_true", help="only the tab's memory, which a busy machine does not change"
     )
+    options.add_argument("--pages", action="store_true", help="only how soon each page is there")
     options.add_argument("--json", type=Path, default=Path("out/console.json"), help="where it is written too")
     args = options.parse_args()
     build.build()
     with own_process(serve, args.nodes, args.jobs) as (url, pipe):
-        measured = asyncio.run(measure(url, pipe=pipe, minutes=args.minutes, all_parts=not args.memory))
-    targets = [judged_memory(measured)] if isinstance(measured, Memory) else list(judged(measured))
-    write({**asdict(measured), "targets": list(map(asdict, targets))}, to=args.json)
+        part: Part = "memory" if args.memory else "pages" if args.pages else "all"
+        measured = asyncio.run(measure(url, pipe=pipe, minutes=args.minutes, part=part))
+    match measured:
+        case Memory():
+            targets, found = [judged_memory(measured)], asdict(measured)
+        case Measured():
+            targets, found = list(judged(measured)), asdict(measured)
+        case _:
+            targets, found = list(judged_pages(measured)), {"paints": list(map(asdict, measured))}
+    write({**found, "targets": list(map(asdict, targets))}, to=args.json)
     print(*(each.row() for each in targets), sep="\n")
     if not all(each.met for each in targets):
         sys.exit(1)
@@ -128,7 +144,10 @@ def serve(pipe: Pipe, nodes: int, jobs: int) -> None:
 
 
 def fill(api: GatewayApiServer, *, nodes: int, jobs: int) -> None:
-    """Three of four devices run a job each; the other jobs wait, and the first 100 of them have an estimated start."""
+    """Three of four devices run a job each; the other jobs wait, and the first 100 of them have an estimated start.
+
+    Each namespace has a quota below that of all.
+    """
     api.users |= {f"stream-{at}": api.users["admin-token"] for at in range(1000)}
     for at in range(nodes):
         node = make_node(f"node-{at}")
@@ -137,6 +156,11 @@ def fill(api: GatewayApiServer, *, nodes: int, jobs: int) -> None:
         report = make_gpunode(f"node-{at}", gpus=DEVICES)
         report["status"]["observedAt"] = "2026-11-01T00:00:00Z"
         api.put("gpunodes", report)
+    for at in range(NAMESPACES):
+        spec = {"namespaces": [f"ns-{at}"], "guaranteed": {"gpus": nodes * DEVICES // NAMESPACES}, "parent": "all"}
+        api.put("gpuquotas", {"metadata": {"name": f"ns-{at}", "uid": f"quota-{at}", "generation": 1}, "spec": spec})
+    everyone = {"guaranteed": {"gpus": nodes * DEVICES}, "limit": {"gpus": nodes * DEVICES}}
+    api.put("gpuquotas", {"metadata": {"name": "all", "uid": "quota-all", "generation": 1}, "spec": everyone})
     held = min(jobs * 3 // 4, nodes * DEVICES * 3 // 4)
     for at in range(jobs):
         # The first ones wait, so that the job whose changes are timed is the first of the queue.
@@ -172,14 +196,19 @@ def running(api: GatewayApiServer, at: int, *, node: int, index: int) -> dict[st
     return make_job(f"job-{at}", namespace=namespace, number=at + 1, user=f"user-{at % 50}", status=status)
 
 
-async def measure(server: str, *, pipe: Pipe, minutes: int, all_parts: bool) -> Measured | Memory:
-    """Everything that is measured, or a tab's memory alone, printed as it comes."""
+async def measure(server: str, *, pipe: Pipe, minutes: int, part: Part) -> Measured | Memory | list[Paint]:
+    """Everything that is measured, or a part of it, printed as it comes."""
     async with program(server) as process, aiohttp.ClientSession(headers=HEADERS) as session, chromium() as browser:
         print(f"synced after {await until_synced(session):.1f} s", flush=True)
-        if not all_parts:
+        if part == "memory":
             return said(await watch_memory(browser, pipe=pipe, minutes=minutes))
+        # The first samples.
+        await asyncio.sleep(STEP_SECONDS)
+        paints = [said(await first_paint(browser, path=path)) for path in ROUNDS * [*SHOWN]]
+        if part == "pages":
+            return paints
         return Measured(
-            paints=[said(await first_paint(browser, path=path)) for path in ROUNDS * [*SHOWN]],
+            paints=paints,
             scrolling=[
                 said(await scroll(browser, path=path, pipe=pipe)) for path in ("jobs", "nodes", "map", "plan?hours=24")
             ],
@@ -208,7 +237,7 @@ async def tab(browser: Browser, *, path: str) -> AsyncIterator[tuple[Page, CDPSe
     devtools = await context.new_cdp_session(page)
     await devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
     await page.goto(f"{URL}/console/{path}")
-    await page.locator(SHOWN[path.split("?", maxsplit=1)[0]]).first.wait_for()
+    await page.locator(SHOWN.get(path) or SHOWN[path.split("?", maxsplit=1)[0]]).first.wait_for()
     try:
         yield page, devtools
     finally:
@@ -219,7 +248,7 @@ async def tab(browser: Browser, *, path: str) -> AsyncIterator[tuple[Page, CDPSe
 SHOWN: Final = {
     "jobs": "tbody td a", "overview": "tbody td", "map": ".device", "plan": ".lane", "submit": "form button",
     "nodes": "tbody td a", "node/node-0": "tbody td a", "waste": "tbody td a", "settings": ".facts",
-    f"job/{FIRST}": "p.sentence",
+    f"job/{FIRST}": "p.sentence", "quotas": "tbody td .meter", "usage": "tbody td", PAST: ".device .device-figure",
 }  # fmt: skip
 
 
@@ -232,8 +261,10 @@ async def metrics(devtools: CDPSession) -> dict[str, float]:
 async def first_paint(browser: Browser, *, path: str) -> Paint:
     """A page that is opened a second time, so that its files are in the browser's cache."""
     async with tab(browser, path=path) as (page, devtools):
+        then = timestamp(datetime.now(UTC) - timedelta(seconds=STEP_SECONDS))
+        again = f"{path.removesuffix(NOW)}{then}" if path == PAST else f"{path}?again=1"
         began = time.monotonic()
-        await page.goto(f"{URL}/console/{path}?again=1")
+        await page.goto(f"{URL}/console/{again}")
         await page.locator(SHOWN[path]).first.wait_for()
         shown = time.monotonic() - began
         painted = await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1")

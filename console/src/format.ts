@@ -46,7 +46,10 @@ export const percent = (part: number): string => `${Math.round(part * 100)} %`;
 const locale = (): string => (language.value === "zh" ? "zh-CN" : "en-GB");
 // A number with at most one digit after the point.
 export const number = (value: number): string => value.toLocaleString(locale(), { maximumFractionDigits: 1 });
-export const money = (value: number, currency: string): string => value.toLocaleString(locale(), { style: "currency", currency });
+const WHOLE_FROM = 1000;
+// Cents matter in small amounts alone.
+export const money = (value: number, currency: string): string =>
+  value.toLocaleString(locale(), { style: "currency", currency, maximumFractionDigits: value >= WHOLE_FROM ? 0 : 2 });
 // Sums of shares, which have fractions.
 export const gpus = (count: number): string => String(Math.round(count * 10) / 10);
 // Text that a shell takes as one word.

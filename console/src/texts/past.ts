@@ -73,6 +73,7 @@ export const PAST = {
   whom: ["Applies to", "适用于"],
   wouldGive: ["Would give back", "将归还"],
   everyone: ["everyone", "所有人"],
+  noValues: ["No values in this time", "此时段没有数据"],
   startsLine: ["Starts", "启动"],
   lookBack: ["Look back in time", "回看历史"],
   mapThen: ["The map at {0}", "{0} 的设备图"],

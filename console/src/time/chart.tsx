@@ -120,6 +120,7 @@ export function TimeChart({ title, unit, series, lines, marks = [], at, onPoint 
   return (
     <Chart title={title} text={`${title}. ${summary(known, unit)}`} legend={<Legend lines={known} unit={unit} start={start} step={step} />}>
       <div ref={frame} />
+      {known.every((line) => line.values?.every((value) => value === null)) && <p class="no-values">{t("noValues")}</p>}
     </Chart>
   );
 }

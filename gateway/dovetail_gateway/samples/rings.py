@@ -85,6 +85,15 @@ def grid(*, since: int, until: int, now: int) -> Grid:
     return Grid(tier=tier, start=start, count=max(0, (end - start) // seconds))
 
 
+def tiers_at(at: int, *, now: int) -> list[Grid]:
+    """The one step around a time in each tier that reaches back to it, the finest first."""
+    first = grid(since=at, until=at + 1, now=now).tier
+    return [
+        Grid(tier=tier, start=at // TIERS[tier].seconds * TIERS[tier].seconds, count=1)
+        for tier in range(first, len(TIERS))
+    ]
+
+
 class Rings:
     """The samples of the subjects of one kind. Mutable."""
 

@@ -318,6 +318,18 @@ async def test_a_moment_of_the_past_has_the_figures_of_each_device_then(api: Gat
     assert (never["nodes"], never["keptSince"]) == ([], "2026-11-01T00:00:00Z")
 
 
+async def test_a_moment_in_a_pause_of_the_gateway_has_the_mean_of_a_longer_step(api: GatewayApiServer) -> None:
+    async with sampling(api) as it:
+        it.load("a", *[0.25] * 8)
+        await it.face.until_like(api)
+        await it.steps(2)
+        it.clock.move(minutes=20)
+        await it.steps(1)
+        found = await it.moment("2026-11-01T00:03:30Z")
+    assert (found["since"], found["stepSeconds"]) == ("2026-11-01T00:00:00Z", 300)
+    assert found["nodes"][0]["utilization"][0] == 0.25
+
+
 @pytest.mark.parametrize("at", ["at=2026-11-02T00:00:00Z", "at=yesterday", "at=2026-02-30T00:00:00Z", ""])
 async def test_a_moment_that_is_none_is_refused_with_what_is_allowed(api: GatewayApiServer, at: str) -> None:
     async with sampling(api) as it:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dovetail.answers.use.series import DevicesThen, MarkRow, Series, SeriesRow, Source, Values
+from dovetail.answers.use.series import DevicesThen, MarkRow, NodeThen, Series, SeriesRow, Source, Values
 from dovetail.api.reasons import problems as says
 from dovetail.api.reasons.clause import Sentence
 from dovetail.formats.timestamps import moment, timestamp
@@ -16,7 +16,7 @@ from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.samples.marks import Mark
-from dovetail_gateway.samples.rings import STEP_SECONDS, Grid, grid
+from dovetail_gateway.samples.rings import STEP_SECONDS, Grid, grid, tiers_at
 from dovetail_gateway.samples.sampler import Sampler
 from dovetail_gateway.samples.series import between, of_holdings, of_nodes
 from dovetail_gateway.samples.sources import DeviceCurves, Group, NoSamplesError, RingCurves, SourceError
@@ -78,12 +78,18 @@ class TimeSeries:
         rings, kept = self._sampler.devices, self._sampler.since
         # The sample of the step that has just begun may not have been taken yet.
         at = min(asked, rings.last) if asked - rings.last <= STEP_SECONDS else asked
-        step = grid(since=at, until=at + 1, now=now)
         places = dict(self._sampler.places)
         there = [uuid for uuid in rings.subjects if uuid in places]
-        nodes = await self._sampler.in_thread(
-            lambda: of_nodes(rings.read(step, subjects=there), subjects=there, places=places)
-        )
+
+        def read() -> tuple[Grid, list[NodeThen]]:
+            """The finest step of that time that has a sample; a coarse one spans a pause of the gateway."""
+            steps = tiers_at(at, now=now)
+            for step in steps:
+                if nodes := of_nodes(rings.read(step, subjects=there), subjects=there, places=places):
+                    return step, nodes
+            return steps[0], []
+
+        step, nodes = await self._sampler.in_thread(read)
         found = DevicesThen(
             since=timestamp(datetime.fromtimestamp(step.start, UTC)),
             step_seconds=step.step,
