@@ -456,6 +456,7 @@ const CLAUSES: Readonly<Record<string, string>> = {
   NoSamplesOfModel: "没有型号 {name} 的采样",
   PrometheusHasNoSamples: "Prometheus 没有 {name} 的采样",
   NoSamplesOfNamespace: "没有命名空间 {name} 的采样",
+  NoSamplesOfProject: "没有项目 {name} 的采样",
   NoSamplesOfJob: "没有命名空间 {namespace} 中你可列出的作业 {job} 的采样",
   SeriesNeedsName: "缺少 name：of={of} 只能询问一个 {subject}",
   SeriesNeedsNamespace: "缺少 namespace：of=Job 只能询问一个作业，请加上 namespace=NAMESPACE",

@@ -15,6 +15,7 @@ import { shortUser } from "../parts/basics";
 import { place, setQuery, withQuery } from "../router";
 import { t, type Text } from "../texts";
 import { TimeChart } from "../time/chart";
+import { HolderCharts, ModelCharts } from "../time/charts";
 import { UNITS } from "../time/units";
 
 const GROUPS = ["Namespace", "Project", "User", "Model"] as const;
@@ -39,6 +40,8 @@ export function UsagePage() {
       />
       {problem && <p class="problem">{problem}</p>}
       {found ? <Shown found={found} daily={daily} by={by} /> : !problem && <Skeleton lines={6} />}
+      {(by === "Namespace" || by === "Project") && <HolderCharts key={by} of={by} otherwise="1mo" />}
+      {by === "Model" && <ModelCharts otherwise="1mo" />}
       <Command lines={[`curl -H "Authorization: Bearer $TOKEN" "$URL/api/v3/usage?by=${by}"`, `gstats --since ${days}d --by user`]} />
     </>
   );

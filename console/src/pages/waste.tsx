@@ -13,7 +13,7 @@ import { Select } from "../design/field";
 import { MeterLine } from "../design/meter";
 import { PageHead } from "../design/page";
 import { type Column, Table } from "../design/table";
-import { JobLink, shortUser } from "../parts/basics";
+import { English, JobLink, shortUser } from "../parts/basics";
 import { place, setQuery } from "../router";
 import { t } from "../texts";
 
@@ -178,5 +178,5 @@ const SIZES = (): Column<RightSizeRow>[] => [
   { id: "peak", title: t("peak"), cell: (row) => (row.peakMiB ? t("usedOf", gib(row.peakMiB), gib(row.promisedMiB)) : "–") },
   { id: "load", title: t("meanUtilization"), number: true, cell: (row) => (row.meanUtilization === null ? "–" : percent(row.meanUtilization)) },
   { id: "measured", title: t("measuredOver"), cell: (row) => t("runsMeasured", row.runs, duration(row.deviceSeconds)) },
-  { id: "basis", title: t("basis"), text: true, cell: (row) => <span class="muted">{row.basis}</span> },
+  { id: "basis", title: t("basis"), text: true, cell: (row) => <span class="muted"><English text={row.basis} /></span> },
 ];

@@ -5,7 +5,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import type { JobRow, Phase } from "../api/types";
 import { Badge, type Tone } from "../design/badge";
-import { duration, inTime, moment, secondsUntil } from "../format";
+import { duration, inTime, moment, secondsUntil, withLocalTimes } from "../format";
 import { pathTo } from "../router";
 import { t, type Text } from "../texts";
 
@@ -41,6 +41,9 @@ export interface Named {
 
 export const called = (job: { number: number | null; name: string }): string =>
   job.number === null ? job.name : `${job.number} ${job.name}`;
+
+// What the API says in English alone: a screen reader speaks it so in every language of the page.
+export const English = ({ text }: { text: string }) => <span lang="en">{withLocalTimes(text)}</span>;
 
 export const JobLink = ({ job }: { job: Named }) => (
   <a class="open" href={pathTo("job", job.namespace, job.name)}>{called(job)}</a>

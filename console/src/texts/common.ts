@@ -149,8 +149,8 @@ export const COMMON = {
   // Job
   noJob: ["There is no job {0} in namespace {1} that you may list.", "命名空间 {1} 中没有您可查看的作业 {0}。"],
   whyNotNodes: ["Why it does not start on a node", "各节点不可用的原因"],
-  nodeRefuses: ["1 node ({1})", "1 个节点（{1}）"],
-  nodesRefuse: ["{0} nodes ({1})", "{0} 个节点（{1}）"],
+  nodeRefuses: ["1 node", "1 个节点"],
+  nodesRefuse: ["{0} nodes", "{0} 个节点"],
   nodesFit: ["Fits now", "现在可用"],
   levers: ["What would change it", "怎样改变"],
   leverAsk: ["Ask for {0}", "改为请求 {0}"],

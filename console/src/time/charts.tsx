@@ -1,4 +1,5 @@
 // The charts of the pages: which figures stand together, and with which names.
+import type { ComponentChildren } from "preact";
 import type { Mark, Series, SeriesRow } from "../api/types";
 import { Empty } from "../design/empty";
 import { t } from "../texts";
@@ -105,26 +106,48 @@ export function JobCharts({ namespace, name, quiet }: { namespace: string; name:
   );
 }
 
-// A project's namespace, or all of them: one line each.
-export function NamespaceCharts({ otherwise }: { otherwise: Range }) {
-  const read = useSeries("of=Namespace", otherwise);
-  const lines = (of: (row: SeriesRow) => SeriesRow["used"]) => (read.found?.items ?? []).slice(0, 8).map((row) => ({ name: row.name, values: of(row) }));
+const MOST_LINES = 8;
+type Lines = (of: (row: SeriesRow) => SeriesRow["used"]) => { name: string; values: SeriesRow["used"] }[];
+
+// All subjects of a kind, those that hold most first: one line each.
+function LineCharts({ of, otherwise, draw }: { of: string; otherwise: Range; draw: (series: Series, lines: Lines) => ComponentChildren }) {
+  const read = useSeries(`of=${of}`, otherwise);
+  const lines: Lines = (values) => (read.found?.items ?? []).slice(0, MOST_LINES).map((row) => ({ name: row.name, values: values(row) }));
   return (
     <TimeCard
       read={read}
       otherwise={otherwise}
-      draw={(series) =>
-        series.items.length ? (
-          <>
-            <TimeChart title={t("promised")} unit={UNITS.gpus} series={series} lines={lines((row) => row.promised)} />
-            <TimeChart title={t("atWork")} unit={UNITS.gpus} series={series} lines={lines((row) => row.used)} />
-            <TimeChart title={t("waitingJobs")} unit={UNITS.jobs} series={series} lines={lines((row) => row.waiting)} />
-            <TimeChart title={t("meanWait")} unit={UNITS.seconds} series={series} lines={lines((row) => row.meanWaitSeconds)} />
-          </>
-        ) : (
-          <Empty icon={ChartLine} title={t("noSamples")} text={t("noSamplesText")} />
-        )
-      }
+      draw={(series) => (series.items.length ? draw(series, lines) : <Empty icon={ChartLine} title={t("noSamples")} text={t("noSamplesText")} />)}
     />
   );
 }
+
+export const HolderCharts = ({ of, otherwise }: { of: "Namespace" | "Project"; otherwise: Range }) => (
+  <LineCharts
+    of={of}
+    otherwise={otherwise}
+    draw={(series, lines) => (
+      <>
+        <TimeChart title={t("promised")} unit={UNITS.gpus} series={series} lines={lines((row) => row.promised)} />
+        <TimeChart title={t("atWork")} unit={UNITS.gpus} series={series} lines={lines((row) => row.used)} />
+        <TimeChart title={t("waitingJobs")} unit={UNITS.jobs} series={series} lines={lines((row) => row.waiting)} />
+        <TimeChart title={t("meanWait")} unit={UNITS.seconds} series={series} lines={lines((row) => row.meanWaitSeconds)} />
+      </>
+    )}
+  />
+);
+
+export const ModelCharts = ({ otherwise }: { otherwise: Range }) => (
+  <LineCharts
+    of="Model"
+    otherwise={otherwise}
+    draw={(series, lines) => (
+      <>
+        <TimeChart title={t("promised")} unit={UNITS.gpus} series={series} lines={lines((row) => row.promised)} />
+        <TimeChart title={t("load")} unit={UNITS.share} series={series} lines={lines((row) => row.utilization)} />
+        <TimeChart title={t("memory")} unit={UNITS.share} series={series} lines={lines((row) => row.memory)} />
+        <TimeChart title={t("temperature")} unit={UNITS.celsius} series={series} lines={lines((row) => row.temperatureCelsius)} />
+      </>
+    )}
+  />
+);

@@ -13,7 +13,7 @@ from dovetail_gateway.samples.readings import Place
 from dovetail_gateway.samples.rings import Row
 from dovetail_gateway.samples.usage import Account, Used
 
-Kind = Literal["device", "namespace"]
+Kind = Literal["device", "namespace", "project"]
 
 
 class SamplesError(Exception):

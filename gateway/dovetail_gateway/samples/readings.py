@@ -23,6 +23,10 @@ _NAN: Final = float("nan")
 _WAITING: Final = frozenset({"Queued", "Starting"})
 
 
+# A namespace, and a project in it; "" for none.
+Group = tuple[str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where a device is, and what it counts as."""
@@ -64,8 +68,8 @@ class Reading:
     devices     values [devices, columns of DEVICE], by the order of `uuids`
     places      where each of these is, by UUID
     holdings    what pods hold of them
-    waiting     the number of jobs that wait, by namespace
-    running     the number of jobs that run, by namespace
+    waiting     the number of jobs that wait, by namespace and project
+    running     the number of jobs that run, by namespace and project
     jobs        all jobs, by UID
     """
 
@@ -73,8 +77,8 @@ class Reading:
     devices: Floats
     places: Mapping[str, Place]
     holdings: Sequence[Holding]
-    waiting: Mapping[str, int]
-    running: Mapping[str, int]
+    waiting: Mapping[Group, int]
+    running: Mapping[Group, int]
     jobs: Mapping[str, GPUJob]
 
 
@@ -127,11 +131,11 @@ def held(holdings: Iterable[Holding]) -> Floats:
     return np.array([_NAN if each is None else each for each in found], np.float32)
 
 
-def by_namespace(holdings: Iterable[Holding]) -> dict[str, list[Holding]]:
-    """The holdings of each namespace."""
-    found: dict[str, list[Holding]] = defaultdict(list)
+def by_group(holdings: Iterable[Holding]) -> dict[Group, list[Holding]]:
+    """The holdings of each namespace and project."""
+    found: dict[Group, list[Holding]] = defaultdict(list)
     for each in holdings:
-        found[each.namespace].append(each)
+        found[each.namespace, each.project].append(each)
     return dict(found)
 
 
@@ -197,15 +201,20 @@ def _holding(
     )
 
 
-def _count(jobs: Iterable[GPUJob]) -> tuple[dict[str, int], dict[str, int]]:
-    waiting: dict[str, int] = defaultdict(int)
-    running: dict[str, int] = defaultdict(int)
+def _count(jobs: Iterable[GPUJob]) -> tuple[dict[Group, int], dict[Group, int]]:
+    waiting: dict[Group, int] = defaultdict(int)
+    running: dict[Group, int] = defaultdict(int)
     for job in jobs:
         # The tasks of an array count, and not the array.
         if job.status.tasks is not None:
             continue
         if job.status.phase == "Running":
-            running[job.metadata.namespace] += 1
+            running[group_of(job)] += 1
         elif (job.status.phase or "Queued") in _WAITING:
-            waiting[job.metadata.namespace] += 1
+            waiting[group_of(job)] += 1
     return dict(waiting), dict(running)
+
+
+def group_of(job: GPUJob) -> Group:
+    """The job's namespace and project."""
+    return job.metadata.namespace, project_of(job)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from dovetail_gateway.samples.batches import Batch, KeptCurve, Kind, SamplesErro
 from dovetail_gateway.samples.columns import DEVICE, HELD, NAMESPACE
 from dovetail_gateway.samples.curves import Curve
 from dovetail_gateway.samples.marks import Mark, marks_of
-from dovetail_gateway.samples.readings import Holding, Place, Reading
+from dovetail_gateway.samples.readings import Group, Holding, Place, Reading
 from dovetail_gateway.samples.rings import STEP_SECONDS, TIERS, Rings, Row
 from dovetail_gateway.samples.usage import Ledger, spent
 
@@ -62,6 +63,8 @@ class Sampler:
     ) -> None:
         self.devices = Rings(DEVICE)
         self.namespaces = Rings(NAMESPACE)
+        # A project of each namespace is a subject of its own, as namespace/project.
+        self.projects = Rings(NAMESPACE)
         self.places: dict[str, Place] = {}
         self.ledger = Ledger()
         self._cache = cache
@@ -111,10 +114,12 @@ class Sampler:
         """Keep a reading in memory. Returns what it adds to the database."""
         at = int(now.timestamp())
         marks = self._new_marks(reading.jobs.values())
-        device_rows = self.devices.put(at, subjects=reading.uuids, values=reading.devices)
+        counts = self._counts(reading, marks=marks)
+        held = readings.by_group(reading.holdings)
         rows: dict[Kind, Sequence[Row]] = {
-            "device": device_rows,
-            "namespace": self._put_namespaces(reading, at=at, marks=marks),
+            "device": self.devices.put(at, subjects=reading.uuids, values=reading.devices),
+            "namespace": _put_groups(self.namespaces, at=at, held=held, counts=counts, subject=lambda group: group[0]),
+            "project": _put_groups(self.projects, at=at, held=held, counts=counts, subject=_project_subject),
         }
         places = {uuid: place for uuid, place in reading.places.items() if self.places.get(uuid) != place}
         self.places.update(places)
@@ -172,8 +177,9 @@ class Sampler:
         now = self._now()
         store.open()
         at = int(now.timestamp())
-        for kind, rings in (("device", self.devices), ("namespace", self.namespaces)):
-            for row in store.rows(kind):  # type: ignore[arg-type]  # the two kinds
+        kinds: dict[Kind, Rings] = {"device": self.devices, "namespace": self.namespaces, "project": self.projects}
+        for kind, rings in kinds.items():
+            for row in store.rows(kind):
                 try:
                     rings.restore(row)
                 except ValueError as error:
@@ -209,37 +215,22 @@ class Sampler:
             except SamplesError as again:
                 log.debug("the database cannot be opened", error=str(again))
 
-    def _put_namespaces(self, reading: Reading, *, at: int, marks: Iterable[Mark]) -> Sequence[Row]:
-        held = readings.by_namespace(reading.holdings)
-        starts, waits = self._starts(marks, jobs=reading.jobs)
-        subjects = sorted({*held, *reading.waiting, *reading.running, *starts})
-        values = np.empty((len(subjects), len(NAMESPACE)), np.float32)
-        for row, namespace in enumerate(subjects):
-            values[row, : len(HELD)] = readings.held(held.get(namespace, ()))
-            values[row, len(HELD) :] = (
-                reading.waiting.get(namespace, 0),
-                reading.running.get(namespace, 0),
-                starts.get(namespace, 0),
-                waits.get(namespace, 0.0),
-            )
-        return self.namespaces.put(at, subjects=subjects, values=values)
+    def _counts(self, reading: Reading, *, marks: Iterable[Mark]) -> Sequence[Mapping[Group, float]]:
+        """The last columns of NAMESPACE.
 
-    def _starts(
-        self, marks: Iterable[Mark], *, jobs: Mapping[str, GPUJob]
-    ) -> tuple[Mapping[str, int], Mapping[str, float]]:
-        """How many jobs started for the first time since the last sample, and how long they had waited together."""
-        starts: dict[str, int] = defaultdict(int)
-        waits: dict[str, float] = defaultdict(float)
-        if self._at is None:
-            return starts, waits
-        since = self._at.timestamp() - _LATE_SECONDS
+        Those that started are the jobs that did so for the first time since the last sample.
+        """
+        starts: dict[Group, float] = defaultdict(float)
+        waits: dict[Group, float] = defaultdict(float)
+        since = inf if self._at is None else self._at.timestamp() - _LATE_SECONDS
         for mark in marks:
-            job = jobs[mark.uid]
+            job = reading.jobs[mark.uid]
             if mark.row.kind != "Started" or mark.at < since or job.status.attempts:
                 continue
-            starts[mark.row.namespace] += 1
-            waits[mark.row.namespace] += max(0.0, mark.at - moment(job.metadata.creation_timestamp).timestamp())
-        return starts, waits
+            group = readings.group_of(job)
+            starts[group] += 1
+            waits[group] += max(0.0, mark.at - moment(job.metadata.creation_timestamp).timestamp())
+        return reading.waiting, reading.running, starts, waits
 
     async def _put_curves(self, reading: Reading, *, at: int) -> list[KeptCurve]:
         """Add to the curves of jobs that hold devices. Returns those that are due to be written."""
@@ -318,3 +309,32 @@ def _ended(held: Iterable[Holding], *, reading: Reading, unknown: datetime) -> I
         job = reading.jobs.get(each.job)
         end = None if job is None else job.status.completion_time
         yield replace(each, until=unknown if end is None else moment(end))
+
+
+def _project_subject(group: Group) -> str:
+    namespace, project = group
+    return f"{namespace}/{project}" if project else ""
+
+
+def _put_groups(
+    rings: Rings,
+    *,
+    at: int,
+    held: Mapping[Group, Sequence[Holding]],
+    counts: Sequence[Mapping[Group, float]],
+    subject: Callable[[Group], str],
+) -> Sequence[Row]:
+    """Put what the groups of each subject hold and count together; those of the subject "" are left out."""
+    holdings: dict[str, list[Holding]] = defaultdict(list)
+    numbers: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(counts))
+    for group, own in held.items():
+        holdings[subject(group)] += own
+    for position, by_group in enumerate(counts):
+        for group, count in by_group.items():
+            numbers[subject(group)][position] += count
+    subjects = sorted({*holdings, *numbers} - {""})
+    values = np.empty((len(subjects), len(NAMESPACE)), np.float32)
+    for row, each in enumerate(subjects):
+        values[row, : len(HELD)] = readings.held(holdings.get(each, ()))
+        values[row, len(HELD) :] = numbers[each]
+    return rings.put(at, subjects=subjects, values=values)

@@ -25,7 +25,7 @@ NAMES = ("train", "waits", "next", "broken", "none")
 QUERIES = {
     "/api/v3/series": (
         "of=Cluster", "of=Model", "of=Namespace", "of=Node&name=one", "of=Device&name=one", "of=Device&name=two",
-        "of=Namespace&name={namespace}", "of=Job&namespace={namespace}&name=train",
+        "of=Namespace&name={namespace}", "of=Project", "of=Job&namespace={namespace}&name=train",
     ),
     "/api/v3/devices/then": ("at=2026-11-01T00:10:00Z",),
     "/api/v3/usage": tuple(f"by={by}" for by in ("Namespace", "Project", "User", "Model", "Day")),

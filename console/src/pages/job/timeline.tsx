@@ -6,7 +6,7 @@ import type { EventRow, JobDetails, JobRow } from "../../api/types";
 import { Card } from "../../design/card";
 import { Command } from "../../design/command";
 import { duration, moment, withLocalTimes } from "../../format";
-import { FINISHED, phaseName } from "../../parts/basics";
+import { English, FINISHED, phaseName } from "../../parts/basics";
 import { messageOf } from "../../reasons";
 import { t } from "../../texts";
 
@@ -16,6 +16,8 @@ interface Entry {
   rank: number;
   what: string;
   text: string;
+  // Whether the text is what the API says.
+  english?: boolean;
 }
 
 export function Timeline({ job, details }: { job: JobRow; details: JobDetails | null }) {
@@ -47,7 +49,7 @@ export function Timeline({ job, details }: { job: JobRow; details: JobDetails | 
                   </time>
                 )}
               </span>
-              {entry.text && <span class="muted">{withLocalTimes(entry.text)}</span>}
+              {entry.text && <span class="muted">{entry.english ? <English text={entry.text} /> : withLocalTimes(entry.text)}</span>}
             </li>
           ))}
         </ol>
@@ -94,4 +96,5 @@ const ofEvent = (event: EventRow): Entry => ({
   rank: 2,
   what: event.reason + (event.count > 1 ? ` × ${event.count}` : ""),
   text: event.message,
+  english: true,
 });

@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError, get, jobPath, post } from "../../api/client";
 import type { DryRun, Explanation, JobDetails, JobRow, JobSpec } from "../../api/types";
-import { duration, withLocalTimes } from "../../format";
+import { duration } from "../../format";
 import { nodes } from "../../live/store";
 import { Badge } from "../../design/badge";
 import { Button } from "../../design/button";
@@ -12,7 +12,7 @@ import { Card } from "../../design/card";
 import { Skeleton } from "../../design/empty";
 import { Icon } from "../../design/icon";
 import { Table } from "../../design/table";
-import { FINISHED, NodeLink } from "../../parts/basics";
+import { English, FINISHED, NodeLink } from "../../parts/basics";
 import { messageOf } from "../../reasons";
 import { specOf } from "../../requests";
 import { startsInSeconds } from "../../parts/verdict";
@@ -75,19 +75,19 @@ export function Why({ job, details, read }: Props) {
   const summary = said && !said.summary.endsWith(currentSentence(job.message, said)) ? messageOf({ message: said.summary, details: said.details }) : "";
   return (
     <>
-      <Card title={t("whyWaits")} note={said?.basis}>
+      <Card title={t("whyWaits")} note={said?.basis && <English text={said.basis} />}>
         <div class="stack">
           {problem && <p class="problem">{problem}</p>}
           {!said && !problem && <Skeleton />}
-          {summary && <p>{withLocalTimes(summary)}</p>}
-          {said && said.notes.length > 0 && <ul class="bullets">{said.notes.map((note) => <li key={note}>{withLocalTimes(note)}</li>)}</ul>}
+          {summary && <p><English text={summary} /></p>}
+          {said && said.notes.length > 0 && <ul class="bullets">{said.notes.map((note) => <li key={note}><English text={note} /></li>)}</ul>}
           {said && <Nodes said={said} />}
         </div>
       </Card>
       {(job.phase === "Queued" || (said?.changes.length ?? 0) > 0) && (
         <Card title={t("levers")} note={job.phase === "Queued" ? t("leversHow") : undefined}>
           <div class="stack">
-            {said && said.changes.length > 0 && <ul class="bullets changes">{said.changes.map((each) => <li key={each.text}>{withLocalTimes(each.text)}</li>)}</ul>}
+            {said && said.changes.length > 0 && <ul class="bullets changes">{said.changes.map((each) => <li key={each.text}><English text={each.text} /></li>)}</ul>}
             {job.phase === "Queued" && details && <Levers job={job} spec={details.spec} />}
           </div>
         </Card>
@@ -109,7 +109,7 @@ function Nodes({ said }: { said: Explanation }) {
           <summary>
             <Icon of={ChevronRight} />
             <Badge tone={reason ? "warn" : "good"}>{reason || t("nodesFit")}</Badge>
-            {reason ? t(list.length === 1 ? "nodeRefuses" : "nodesRefuse", list.length, text(reason)) : list.length}
+            {reason ? <>{t(list.length === 1 ? "nodeRefuses" : "nodesRefuse", list.length)} (<English text={text(reason)} />)</> : list.length}
           </summary>
           <Table
             label={reason || t("nodesFit")}
@@ -117,7 +117,7 @@ function Nodes({ said }: { said: Explanation }) {
             keyOf={(each) => each.node}
             columns={[
               { id: "node", title: t("node"), cell: (each) => <NodeLink name={each.node} /> },
-              { id: "why", title: t("why"), text: true, cell: (each) => each.message },
+              { id: "why", title: t("why"), text: true, cell: (each) => <English text={each.message} /> },
             ]}
           />
         </details>

@@ -12,7 +12,7 @@ import { Dialog } from "../../design/overlay";
 import { PageHead, Tabs } from "../../design/page";
 import { age, gib, percent } from "../../format";
 import { nodes } from "../../live/store";
-import { NodeLink } from "../../parts/basics";
+import { English, NodeLink } from "../../parts/basics";
 import { DeviceBadge, stateName, STATES } from "../../parts/devices";
 import { VirtualList } from "../../parts/virtual_list";
 import { pathTo, place, setQuery, withQuery } from "../../router";
@@ -153,7 +153,7 @@ function Chosen({ tile }: { tile: Tile | undefined }) {
     <Dialog drawer title={nameOf(tile)} onClose={() => setQuery({ device: "" })}>
       <div class="row">
         <DeviceBadge device={device} />
-        {device.message && <span class="muted">{device.message}</span>}
+        {device.message && <span class="muted"><English text={device.message} /></span>}
       </div>
       <Facts facts={facts} />
       <h3>{t("tenants")}</h3>

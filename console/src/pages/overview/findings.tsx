@@ -6,7 +6,7 @@ import { Empty, Skeleton } from "../../design/empty";
 import { Icon } from "../../design/icon";
 import { age } from "../../format";
 import { nodes } from "../../live/store";
-import { NodeLinks } from "../../parts/basics";
+import { English, NodeLinks } from "../../parts/basics";
 import { t } from "../../texts";
 
 const AGAIN_MS = 15_000;
@@ -35,7 +35,7 @@ export function Findings({ node }: { node?: string }) {
                 </span>
                 <span>
                   {!node && `${each.nodes.slice(0, 2).join(", ")}${each.count > 2 ? ` ${t("andMore", each.count - 2)}` : ""}: `}
-                  {each.message}
+                  <English text={each.message} />
                 </span>
               </summary>
               <div class="stack tight">

@@ -15,7 +15,7 @@ import { gpus, percent } from "../../format";
 import { shortUser } from "../../parts/basics";
 import { pathTo } from "../../router";
 import { t } from "../../texts";
-import { NamespaceCharts } from "../../time/charts";
+import { HolderCharts } from "../../time/charts";
 import { ChangeQuota } from "./change";
 
 const AGAIN_MS = 10_000;
@@ -45,7 +45,7 @@ export function QuotasPage() {
           <Empty icon={Gauge} title={t("noQuotas")} text={t("noQuotasText")} />
         )}
       </Card>
-      <NamespaceCharts otherwise="1d" />
+      <HolderCharts of="Namespace" otherwise="1d" />
       <Command lines={["dovetail quota", "dovetail quota plan departments.yaml", "dovetail quota set NAME --guaranteed 8"]} />
       {changed && <ChangeQuota key={changed.name} quota={changed} others={quotas} onSaved={(row) => (saved.value = row)} onClose={() => (changing.value = null)} />}
     </>

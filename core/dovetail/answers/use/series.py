@@ -4,7 +4,7 @@ from typing import Literal
 
 from dovetail.answers import Row
 
-Subject = Literal["Cluster", "Model", "Node", "Device", "Namespace", "Job"]
+Subject = Literal["Cluster", "Model", "Node", "Device", "Namespace", "Project", "Job"]
 Source = Literal["Dovetail", "Prometheus"]
 MarkKind = Literal["Started", "Moved", "Preempted", "Ended"]
 # One value for each step of time, null where none was taken; null instead of the list where the subject has none.
@@ -18,8 +18,8 @@ class SeriesRow(Row, frozen=True, kw_only=True):
     namespace             of a job; empty for all others
     promised              GPUs that pods hold: a share counts as its part, a MIG instance by its slices
     used                  what of them was at work, in GPUs, by the measured utilization
-    gpus                  the GPUs that report; null for a namespace and a job
-    utilization           the mean utilization of the GPUs, of a namespace and a job of those that it holds (0-1)
+    gpus                  the GPUs that report; null for a namespace, a project and a job
+    utilization           the mean utilization of the GPUs, of what holds some of those that it holds (0-1)
     memory                their memory in use, as a part of all of it, or of what was promised (0-1)
     power_watts           their power draw
     temperature_celsius   the hottest one

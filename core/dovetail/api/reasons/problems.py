@@ -143,6 +143,7 @@ NO_SAMPLES_OF_NODE: Final = clause("NoSamplesOfNode", "there are no samples of t
 NO_SAMPLES_OF_MODEL: Final = clause("NoSamplesOfModel", "there are no samples of the model {name}")
 PROMETHEUS_HAS_NO_SAMPLES: Final = clause("PrometheusHasNoSamples", "Prometheus has no samples of {name}")
 NO_SAMPLES_OF_NAMESPACE: Final = clause("NoSamplesOfNamespace", "there are no samples of the namespace {name}")
+NO_SAMPLES_OF_PROJECT: Final = clause("NoSamplesOfProject", "there are no samples of the project {name}")
 NO_SAMPLES_OF_JOB: Final = clause(
     "NoSamplesOfJob", "there are no samples of a job {job} in namespace {namespace} that you may list"
 )

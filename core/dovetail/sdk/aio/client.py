@@ -269,7 +269,7 @@ class AsyncClient:
         since: str | None = None,
         until: str | None = None,
     ) -> Series:
-        """What the cluster, a model, a node, its devices, a namespace or a job used over time. Raises `DovetailError`.
+        """What the cluster, a model, a node, a namespace, a project or a job used over time. Raises `DovetailError`.
 
         `name` is that of the node, the model, the namespace or the job, which is in `namespace`. Without `since`, it is
         the hour before `until`, and of a job all of its run.

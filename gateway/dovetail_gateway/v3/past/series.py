@@ -1,13 +1,13 @@
 """v3: what devices, namespaces and jobs used over time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
-from dovetail.answers.use.series import DevicesThen, MarkRow, NodeThen, Series, SeriesRow, Source, Values
+from dovetail.answers.use.series import DevicesThen, MarkRow, NodeThen, Series, SeriesRow, Source, Subject, Values
 from dovetail.api.reasons import problems as says
 from dovetail.api.reasons.clause import Sentence
 from dovetail.formats.timestamps import moment, timestamp
@@ -26,9 +26,10 @@ from dovetail_gateway.v3.types.series import MomentQuery, SeriesQuery
 _HOUR: Final = 3600
 # A job starts before its devices are first sampled.
 _LATE: Final = 120
-_MOST_NAMESPACES: Final = 50
+_MOST_HOLDERS: Final = 50
 _MOST_MARKS: Final = 200
 _RARE: Final = frozenset({"Moved", "Preempted"})
+_GROUPS: Final[Mapping[Subject, Group]] = {"Cluster": "Cluster", "Model": "Model", "Node": "Node", "Device": "Device"}
 _NAMED: Final = frozenset({"Node", "Device", "Job"})
 
 
@@ -60,10 +61,10 @@ class TimeSeries:
             return Answer(value=await self._job(wanted, since=since, until=until, sees=call.sees))
         begin = until - _HOUR if since is None else since
         times = grid(since=begin, until=until, now=int(self._now().timestamp()))
-        if wanted.of == "Namespace":
-            found = _Found(rows=self._namespaces(wanted, times=times, sees=call.sees))
+        if wanted.of in {"Namespace", "Project"}:
+            found = _Found(rows=self._holders(wanted, times=times, sees=call.sees))
         else:
-            found = await self._devices(wanted, of=wanted.of, times=times)
+            found = await self._devices(wanted, of=_GROUPS[wanted.of], times=times)
         if wanted.of == "Cluster":
             found = replace(found, rows=self._with_queue(found.rows, times=times, sees=call.sees))
         marks = self._marks(since=times.start, until=until, concerns=self._concerns(wanted, sees=call.sees))
@@ -140,15 +141,20 @@ class TimeSeries:
         queue = {name: getattr(jobs, name) for name in ("waiting", "running", "starts", "mean_wait_seconds")}
         return [msgspec.structs.replace(row, **queue) for row in rows]
 
-    def _namespaces(self, wanted: SeriesQuery, *, times: Grid, sees: Visibility) -> list[SeriesRow]:
-        """One item for each namespace that the caller may list, those that hold most first."""
-        rings = self._sampler.namespaces
-        seen = [each for each in rings.subjects if sees.sees(each) and wanted.name in {None, each}]
-        if wanted.name is not None and not seen:
-            sentence = says.NO_SAMPLES_OF_NAMESPACE(name=wanted.name)
-            raise RequestFailedError(404, reason="NotFound", sentence=sentence)
-        rows = [of_holdings(each, samples=rings.read(times, subjects=[each])) for each in seen]
-        return sorted(rows, key=lambda row: (-_total(row.promised), row.name))[:_MOST_NAMESPACES]
+    def _holders(self, wanted: SeriesQuery, *, times: Grid, sees: Visibility) -> list[SeriesRow]:
+        """One item for each namespace that the caller may list, or each project there, those that hold most first."""
+        rings = self._sampler.namespaces if wanted.of == "Namespace" else self._sampler.projects
+        groups: dict[str, list[str]] = {}
+        for subject in rings.subjects:
+            namespace, _, project = subject.partition("/")
+            name = project or namespace
+            if sees.sees(namespace) and wanted.name in {None, name}:
+                groups.setdefault(name, []).append(subject)
+        if wanted.name is not None and not groups:
+            no_samples = says.NO_SAMPLES_OF_NAMESPACE if wanted.of == "Namespace" else says.NO_SAMPLES_OF_PROJECT
+            raise RequestFailedError(404, reason="NotFound", sentence=no_samples(name=wanted.name))
+        rows = [of_holdings(name, samples=rings.read(times, subjects=own)) for name, own in groups.items()]
+        return sorted(rows, key=lambda row: (-_total(row.promised), row.name))[:_MOST_HOLDERS]
 
     async def _job(self, wanted: SeriesQuery, *, since: int | None, until: int, sees: Visibility) -> Series:
         """The curves of a job, also of one that has ended: by default from its start to its end."""
@@ -183,6 +189,9 @@ class TimeSeries:
             return lambda mark: (
                 mark.row.kind in _RARE and sees.sees(mark.row.namespace) and own in {None, mark.row.namespace}
             )
+        if wanted.of == "Project":
+            # A mark does not say of which project its job was.
+            return lambda _mark: False
         if wanted.of == "Cluster":
             return lambda mark: mark.row.kind in _RARE and sees.sees(mark.row.namespace)
         if wanted.of == "Model":

@@ -19,8 +19,8 @@ class SeriesQuery(Input, frozen=True, kw_only=True):
     name: Annotated[
         Annotated[str, Meta(max_length=253)] | None,
         Meta(
-            description="The node, the model, the namespace or the job. Without it: all models, or all namespaces that "
-            "you may list."
+            description="The node, the model, the namespace, the project or the job. Without it: all models, or all "
+            "namespaces and projects that you may list."
         ),
     ] = None
     namespace: Annotated[NamespaceName | None, Meta(description="The namespace of the job.")] = None
