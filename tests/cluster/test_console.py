@@ -13,6 +13,8 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from dovetail.answers.owners import user_of
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.resources import GPUQUOTAS
 from dovetail.kube.client import Client
 from dovetail_gateway.console import build
 from dovetail_sandbox import credential
@@ -103,6 +105,36 @@ async def test_each_action_changes_the_job_on_the_api_server(
     await page.get_by_role("link", name="Clone").click()
     await submit(page, name="again")
     assert (await jobs.spec("again"))["template"] == (await jobs.spec("asked"))["template"]
+
+
+async def test_two_administrators_change_a_quota_and_the_job_that_waited_for_it_starts(
+    browser: Browser, sandbox: Cluster, client: Client, jobs: Jobs, namespace: str
+) -> None:
+    quota = {"metadata": {"name": namespace}, "spec": {"namespaces": [namespace], "limit": {"gpus": 1}}}
+    await client.create(GPUQUOTAS, body=quota, as_type=GPUQuota)
+    for name in ("first", "second"):
+        await jobs.submit(name, gpu="1(V100)")
+    await jobs.phase("Running", "first")
+    await jobs.phase("Queued", "second")
+    token = await token_of(sandbox)
+    async with browsers.window(browser, url=sandbox.status().gateway) as administrator:
+        mine = await administrator.sign_in(token, path="quotas")
+        theirs = await administrator.tab("quotas")
+        for page in (mine, theirs):
+            await page.get_by_role("button", name=f"Change {namespace}").click()
+        await mine.get_by_label("GPUs at most").fill("2")
+        effects = mine.get_by_role("region", name="What it would do now")
+        await expect(effects.get_by_role("link", name="second")).to_be_visible(timeout=PATIENCE_MS)
+        assert (await client.get(GPUQUOTAS, name=namespace, as_type=GPUQuota)).spec.limits.gpus == 1
+        await mine.get_by_role("button", name="Save").click()
+        await shows(mine, f"Saved: {namespace}")
+        await jobs.phase("Running", "second")
+        await theirs.get_by_label("GPUs at most").fill("0")
+        await theirs.get_by_role("button", name="Save").click()
+        await shows(theirs, f"Someone else has changed {namespace} since you opened it")
+        assert (await client.get(GPUQUOTAS, name=namespace, as_type=GPUQuota)).spec.limits.gpus == 2
+    await jobs.clear()
+    await client.delete(GPUQUOTAS, name=namespace)
 
 
 async def test_an_administrator_finds_who_holds_idle_gpus(

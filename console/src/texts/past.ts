@@ -82,7 +82,6 @@ export const PAST = {
   stepOn: ["One step later", "后一步"],
   toNow: ["Now", "现在"],
   notSampledThen: ["No sample was taken then.", "当时没有采样。"],
-  change: ["Change", "修改"],
   changeQuotaOf: ["Change {0}", "修改 {0}"],
   guaranteedGpus: ["Guaranteed GPUs", "保证的 GPU"],
   guaranteedHow: ["Empty: the sum of the quotas below it.", "留空：取其下级配额之和。"],

@@ -40,7 +40,7 @@ export function QuotasPage() {
         {!found ? (
           <div class="padded"><Skeleton lines={4} /></div>
         ) : rows.length ? (
-          <Table label={t("quotas")} rows={rows} columns={[...COLUMNS(rows), ...(found.mayChange ? [changeColumn((name) => (changing.value = name))] : [])]} keyOf={({ quota }) => quota.name} />
+          <Table label={t("quotas")} rows={rows} columns={COLUMNS(rows, found.mayChange ? (name) => (changing.value = name) : null)} keyOf={({ quota }) => quota.name} />
         ) : (
           <Empty icon={Gauge} title={t("noQuotas")} text={t("noQuotasText")} />
         )}
@@ -55,12 +55,6 @@ export function QuotasPage() {
 // What was just saved counts until the list has it.
 const latest = (quotas: readonly QuotaRow[], saved: QuotaRow | null): readonly QuotaRow[] =>
   quotas.map((each) => (saved && saved.name === each.name && saved.generation > each.generation ? saved : each));
-
-const changeColumn = (onChange: (name: string) => void): Column<Leaf> => ({
-  id: "change",
-  title: t("change"),
-  cell: ({ quota }) => <IconButton small icon={Pencil} label={t("changeQuotaOf", quota.name)} onClick={() => onChange(quota.name)} />,
-});
 
 // Parents above their children; a quota whose parent one may not see begins a tree of its own.
 function treeOf(quotas: readonly QuotaRow[]): Leaf[] {
@@ -112,7 +106,8 @@ function Whom({ quota }: { quota: QuotaRow }) {
   );
 }
 
-function COLUMNS(rows: readonly Leaf[]): Column<Leaf>[] {
+// `onChange` for who may change them.
+function COLUMNS(rows: readonly Leaf[], onChange: ((name: string) => void) | null): Column<Leaf>[] {
   const inTree = rows.some(({ quota }) => quota.guarantee);
   return [
     {
@@ -121,6 +116,7 @@ function COLUMNS(rows: readonly Leaf[]): Column<Leaf>[] {
       cell: ({ quota, depth }) => (
         <span class={`depth-${Math.min(depth, 4)}`}>
           {quota.name} {quota.problems.map((each) => <Badge key={each.reason} tone="warn" icon={TriangleAlert}><span title={each.message}>{each.reason}</span></Badge>)}
+          {onChange && <IconButton small icon={Pencil} label={t("changeQuotaOf", quota.name)} onClick={() => onChange(quota.name)} />}
         </span>
       ),
     },
