@@ -109,7 +109,7 @@ function Nodes({ said }: { said: Explanation }) {
           <summary>
             <Icon of={ChevronRight} />
             <Badge tone={reason ? "warn" : "good"}>{reason || t("nodesFit")}</Badge>
-            {reason ? <>{t(list.length === 1 ? "nodeRefuses" : "nodesRefuse", list.length)} (<English text={text(reason)} />)</> : list.length}
+            {reason ? <span>{t(list.length === 1 ? "nodeRefuses" : "nodesRefuse", list.length)} (<English text={text(reason)} />)</span> : list.length}
           </summary>
           <Table
             label={reason || t("nodesFit")}

@@ -115,7 +115,8 @@ function COLUMNS(rows: readonly Leaf[], onChange: ((name: string) => void) | nul
       title: t("quota"),
       cell: ({ quota, depth }) => (
         <span class={`depth-${Math.min(depth, 4)}`}>
-          {quota.name} {quota.problems.map((each) => <Badge key={each.reason} tone="warn" icon={TriangleAlert}><span title={each.message}>{each.reason}</span></Badge>)}
+          {quota.name}
+          {quota.problems.map((each) => <span key={each.reason}> <Badge tone="warn" icon={TriangleAlert}><span title={each.message}>{each.reason}</span></Badge></span>)}
           {onChange && <IconButton small icon={Pencil} label={t("changeQuotaOf", quota.name)} onClick={() => onChange(quota.name)} />}
         </span>
       ),
