@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError, get, jobPath, post } from "../../api/client";
 import type { DryRun, Explanation, JobDetails, JobRow, JobSpec } from "../../api/types";
-import { duration } from "../../format";
+import { duration, withLocalTimes } from "../../format";
 import { nodes } from "../../live/store";
 import { Badge } from "../../design/badge";
 import { Button } from "../../design/button";
@@ -79,7 +79,7 @@ export function Why({ job, details, read }: Props) {
         <div class="stack">
           {problem && <p class="problem">{problem}</p>}
           {!said && !problem && <Skeleton />}
-          {summary && <p><English text={summary} /></p>}
+          {summary && <p>{withLocalTimes(summary)}</p>}
           {said && said.notes.length > 0 && <ul class="bullets">{said.notes.map((note) => <li key={note}><English text={note} /></li>)}</ul>}
           {said && <Nodes said={said} />}
         </div>
