@@ -24,9 +24,11 @@ from dovetail.kube.client import Client
 from dovetail.process import identity
 from dovetail_sandbox import bringup, progress
 from dovetail_sandbox.cluster import Cluster
+from dovetail_sandbox.processes.supervisor import AWAKE_SECONDS
 
 _NAME = "bench-local"
 _POLL_SECONDS = 0.02
+_ENDING_SECONDS = 10
 
 
 @contextmanager
@@ -79,11 +81,13 @@ async def sweep(client: Client, *, jobs: int, folder: Path) -> tuple[float, int]
 
 
 def memory(made: Cluster) -> dict[str, float]:
-    """Proportional memory of each component in MiB."""
+    """Proportional memory of each component and of the supervisor in MiB: what forks share counts once."""
+    processes = {name: each.process for name, each in made.observed().items()}
+    processes["supervisor"] = made.state().supervisor
     found = {}
-    for name, each in made.observed().items():
-        if each.process is not None:
-            lines = Path(f"/proc/{each.process.pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    for name, process in processes.items():
+        if process is not None:
+            lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
             found[name] = int(next(line for line in lines if line.startswith("Pss:")).split()[1]) / 1024
     return found
 
@@ -101,6 +105,8 @@ def cpu_seconds(made: Cluster) -> dict[str, float]:
 
 async def measure(made: Cluster, *, folder: Path, jobs: int, singles: int) -> dict[str, Any]:
     """All figures."""
+    # What has nothing to do rests after a minute.
+    await asyncio.sleep(AWAKE_SECONDS + _ENDING_SECONDS)
     async with Client(load_connection(made.kubeconfig)) as client:
         idle = memory(made)
         waits = await latency(client, count=singles, folder=folder)

@@ -169,7 +169,7 @@ class Cluster:
         observed = [each for each in self.observed().values() if each.state != "done"]
         plane = kwok.control_plane(local_node=known.local_node, real_node=known.real_node)
         missing = [name for name in plane if known.phase == "ready" and name not in self.observed()]
-        running = all(each.state == "running" for each in observed) and not missing
+        running = all(each.state in {"running", "resting"} for each in observed) and not missing
         phase: Literal["Ready", "Starting", "Degraded", "Stopped", "Failed"]
         if known.phase == "failed" or (known.phase == "starting" and not identity.alive(known.starter)):
             phase = "Failed"

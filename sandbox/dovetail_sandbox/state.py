@@ -86,6 +86,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     """A program that the supervisor runs.
 
     With `once`, it is done when it ends with 0. `epoch` increases with each restart. `stopped` keeps it from running.
+    With `rest_seconds`, it has nothing to do most of the time: once all is settled, it runs a minute and rests so long.
     """
 
     name: str
@@ -96,24 +97,28 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     once: bool = False
     epoch: int = 0
     stopped: bool = False
+    rest_seconds: float = 0.0
 
 
 class Desired(msgspec.Struct, frozen=True, kw_only=True):
     """The wanted components.
 
-    `adopt` is a folder of PID files of programs that a component leaves behind.
+    `adopt` is a folder of PID files of programs that a component leaves behind. With `forks`, Dovetail's own programs
+    are forks of the supervisor. `settled`: all are ready, and nothing waits for a component any more.
     """
 
     components: list[Component] = []
+    forks: bool = False
+    settled: bool = False
     adopt: str = ""
     adopt_logs: str = ""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """A component's observed state. `waiting`: it ended and restarts after a delay."""
+    """A component's observed state. `waiting`: it ended and restarts after a delay. `resting`: it has nothing to do."""
 
     name: str
-    state: Literal["running", "waiting", "stopped", "done", "exited"]
+    state: Literal["running", "waiting", "resting", "stopped", "done", "exited"]
     process: ProcessId | None = None
     epoch: int = 0
     restarts: int = 0

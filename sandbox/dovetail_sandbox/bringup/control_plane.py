@@ -60,7 +60,13 @@ def start(work: Work) -> None:
         log=str(cluster.folder / "logs" / "kwokctl.log"),
         once=True,
     )
-    desired = Desired(components=[kwokctl], adopt=str(folder / "pids"), adopt_logs=str(folder / "logs"))
+    # A local queue shares its machine with the jobs. Simulated clusters start what a cluster does.
+    desired = Desired(
+        components=[kwokctl],
+        adopt=str(folder / "pids"),
+        adopt_logs=str(folder / "logs"),
+        forks=work.plan.local_node,
+    )
     state.write_desired(cluster.folder, desired=desired)
     _start_supervisor(work)
     _wait_for_control_plane(work)

@@ -17,9 +17,14 @@ from dovetail_sandbox.installed import chart, neighbour_webhooks, workloads
 from dovetail_sandbox.installed.chart import Rendered
 from dovetail_sandbox.installed.neighbours import Neighbour
 from dovetail_sandbox.localnode import setup as localnode
+from dovetail_sandbox.nodes import kwok
 from dovetail_sandbox.state import Component
 
 _GATEWAY: Final = "gateway"
+_SCHEDULER: Final = "kube-scheduler"
+_CERTIFICATES: Final = "certificates"
+# Certificates last 90 days, and are renewed 30 days before their end.
+_REST_SECONDS: Final = 24 * 3600.0
 _TASKS: Final = "--task-templates="
 _NEIGHBOUR_SECONDS: Final = 120.0  # they take longer than our components
 
@@ -74,7 +79,7 @@ def _start_deployables(work: Work, *, rendered: Rendered, namespace: str = chart
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     found = [
-        (account, _with_tasks(work, component=localnode.with_real_devices(each) if work.plan.local_node else each))
+        (account, _adapted(work, component=each))
         for account, each in workloads.components(rendered, place=place, without=work.plan.without)
     ]
     accounts = [account for account, _ in found]
@@ -96,6 +101,18 @@ def _start_deployables(work: Work, *, rendered: Rendered, namespace: str = chart
     components = [*desired.components, *followed, *(component for _, component in found)]
     cluster.desire(msgspec.structs.replace(desired, components=components))
     return [component.name for _, component in found]
+
+
+def _adapted(work: Work, *, component: Component) -> Component:
+    """The component as this sandbox has it: on one's own machine, with its devices and early garbage collection."""
+    if work.plan.local_node:
+        component = localnode.with_real_devices(component)
+        if component.name == _SCHEDULER:
+            early = kwok.Collection.of_one_machine().others
+            component = msgspec.structs.replace(component, env={**component.env, **early})
+        if component.name == _CERTIFICATES:
+            component = msgspec.structs.replace(component, rest_seconds=_REST_SECONDS)
+    return _with_tasks(work, component=component)
 
 
 def _with_tasks(work: Work, *, component: Component) -> Component:
@@ -127,6 +144,7 @@ def _secret_volume(work: Work, *, mounted: workloads.MountedSecret, namespace: s
         argv=[sys.executable, "-P", "-m", module, *options],
         env={"KUBECONFIG": str(work.cluster.kubeconfig)},
         log=str(work.cluster.folder / "logs" / f"{name}.log"),
+        rest_seconds=_REST_SECONDS if work.plan.local_node else 0.0,
     )
 
 

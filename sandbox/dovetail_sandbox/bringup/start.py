@@ -206,4 +206,5 @@ def _start(work: Work) -> None:
         state.read_desired(work.cluster.folder).components, credential=work.cluster.credential
     )
     work.cluster.prometheus.write_text(text, encoding="utf-8")
+    work.cluster.desire(msgspec.structs.replace(state.read_desired(work.cluster.folder), settled=True))
     work.note(phase="ready", starter=None, kept=queue.current() if work.plan.local_node else None)

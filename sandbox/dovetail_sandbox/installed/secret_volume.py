@@ -55,7 +55,12 @@ def _write(files: dict[str, bytes], *, folder: Path) -> None:
         beside.replace(folder / name)
 
 
-async def _main() -> None:
+def main() -> None:
+    """Follow the Secret until a signal ends the process."""
+    asyncio.run(_follow_always())
+
+
+async def _follow_always() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--secret", required=True)
     options.add_argument("--namespace", required=True)
@@ -67,4 +72,4 @@ async def _main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main())
+    main()

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -33,6 +33,10 @@ _NODES_BY_DEFAULT: Final = 1_000
 # Go's garbage collector takes a fifth of a busy API server's CPU time. Below this memory, it and its clients collect
 # less often.
 _SELDOM_COLLECTED_GIB: Final = 4
+# On one's own machine. A limit that is too low would make them collect without end.
+_EARLY_PERCENT: Final = 30
+_API_SERVER_LIMIT: Final = "700MiB"
+_OTHERS_LIMIT: Final = "250MiB"
 # An API server keeps objects of each node, and their history. It may take a third of the machine's memory for that.
 _GIB_OF_A_NODE: Final = 1 / 64
 _SHARE_OF_MEMORY: Final = 1 / 3
@@ -44,6 +48,23 @@ _MANY_JOBS: Final = {
     "endpoint-updates-batch-period": "1s",
     "endpointslice-updates-batch-period": "1s",
 }
+
+
+# What makes the pods of jobs, removes what belongs to nothing, and gives a new namespace what it needs. Endpoints,
+# volumes, quotas of Kubernetes, autoscaling and the other kinds of workloads are no part of a queue on one machine.
+_ONE_MACHINES: Final = (
+    "job-controller",
+    "garbage-collector-controller",
+    "pod-garbage-collector-controller",
+    "ttl-after-finished-controller",
+    "namespace-controller",
+    "serviceaccount-controller",
+    "serviceaccount-token-controller",
+    "root-ca-certificate-publisher-controller",
+    "clusterrole-aggregation-controller",
+    "node-lifecycle-controller",
+    "taint-eviction-controller",
+)
 
 
 def manifest(node: SimulatedNode) -> dict[str, Any]:
@@ -134,6 +155,44 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """How often Go programs collect garbage: their environments."""
+
+    api_server: Mapping[str, str]
+    others: Mapping[str, str]
+
+    @classmethod
+    def of_many_nodes(cls, api_server_gibibytes: int) -> "Collection":
+        """Collect seldom, up to so many GiB: garbage collection takes a fifth of a busy API server's CPU time."""
+        return cls(
+            api_server=collected(percent=400, limit=f"{api_server_gibibytes}GiB"),
+            others=collected(percent=400, limit=f"{_SELDOM_COLLECTED_GIB}GiB"),
+        )
+
+    @classmethod
+    def of_one_machine(cls) -> "Collection":
+        """Collect early: the memory is the jobs'."""
+        return cls(
+            api_server=collected(percent=_EARLY_PERCENT, limit=_API_SERVER_LIMIT),
+            others=collected(percent=_EARLY_PERCENT, limit=_OTHERS_LIMIT),
+        )
+
+    @property
+    def of_api_server(self) -> list[dict[str, str]]:
+        """The variables of kube-apiserver, as kwokctl has them."""
+        return _variables(self.api_server)
+
+    @property
+    def of_others(self) -> list[dict[str, str]]:
+        """The variables of the other programs."""
+        return _variables(self.others)
+
+
+def _variables(environment: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in environment.items()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLog:
     """The API server's audit policy and its log, with one line of JSON for each request."""
 
@@ -162,7 +221,8 @@ def configuration(
     `feature_gates` are the control plane's, and `runtime_config` the API server's, as its own options write them.
     `nodes` is the number of simulated nodes, `memory_gib` the machine's memory in GiB.
     It sets every program, and every port that is used: kwokctl chooses none. A sandbox with a local node has `lasting`,
-    a folder for etcd's data: they survive a power failure, and Go collects as often as it does by default.
+    a folder for etcd's data: they survive a power failure. It shares its machine with the jobs: Go collects garbage
+    more often than by default, and only the controllers run that one machine needs.
     """
     wanted = control_plane(local_node=lasting is not None, real_node=real_node)
     document = {
@@ -184,8 +244,10 @@ def configuration(
             requests=requests,
             authentication=authentication,
             etcd=_TEMPORARY if lasting is None else [_argument("data-dir", value=str(lasting), override=True)],
-            gibibytes=0 if lasting else _SELDOM_COLLECTED_GIB,
-            api_server_gibibytes=0 if lasting else _of_an_api_server(nodes, memory_gib=memory_gib),
+            collection=Collection.of_one_machine()
+            if lasting
+            else Collection.of_many_nodes(_of_an_api_server(nodes, memory_gib=memory_gib)),
+            controllers=_ONE_MACHINES if lasting else (),
         ),
     }
     stages = resources.files("dovetail_sandbox").joinpath("data/stages.yaml").read_text(encoding="utf-8")
@@ -232,7 +294,7 @@ def starter(program: Path, *, kubectl: Path, port: int, pki: Path) -> str:
     again. On a busy machine an API server needs longer. kwokctl also asks the program for its version, with one word.
     """
     ask = [
-        str(kubectl), "--kubeconfig=/dev/null", f"--server=https://127.0.0.1:{port}",
+        str(kubectl), "--kubeconfig=/dev/null", f"--cache-dir={pki.parent / 'kubectl'}", f"--server=https://127.0.0.1:{port}",
         f"--certificate-authority={pki / 'ca.crt'}", f"--client-certificate={pki / 'admin.crt'}",
         f"--client-key={pki / 'admin.key'}", "get", "--raw=/readyz",
     ]  # fmt: skip
@@ -267,10 +329,9 @@ def _patches(
     requests: RequestLog | None,
     authentication: Path | None,
     etcd: list[dict[str, Any]],
-    gibibytes: int,
-    api_server_gibibytes: int,
+    collection: Collection,
+    controllers: Sequence[str],
 ) -> list[dict[str, Any]]:
-    environment = _collected_seldom(gibibytes)
     api_server = _api_server_arguments(
         pki=pki, access=access, real_node=real_node, requests=requests, authentication=authentication
     )
@@ -280,12 +341,12 @@ def _patches(
         {
             "name": "etcd",
             "extraArgs": [*etcd, *_etcd_arguments(ports, credential=access.credential)],
-            "extraEnvs": environment,
+            "extraEnvs": collection.of_others,
         },
         {
             "name": "kube-apiserver",
             "extraArgs": [*api_server, *_etcd_client_arguments(ports, credential=access.credential)],
-            "extraEnvs": _collected_seldom(api_server_gibibytes),
+            "extraEnvs": collection.of_api_server,
         },
         # As in clusters: each controller has an account of its own, by which policies recognise the Job controller.
         {
@@ -295,13 +356,14 @@ def _patches(
                 _HEALTH_ALONE,
                 _argument("use-service-account-credentials", value="true"),
                 *(_argument(key, value=value) for key, value in _MANY_JOBS.items()),
+                *([_argument("controllers", value=",".join(controllers))] if controllers else []),
             ],
-            "extraEnvs": environment,
+            "extraEnvs": collection.of_others,
         },
         {"name": "kube-scheduler", "extraArgs": [alone, _HEALTH_ALONE]},
         {
             "name": "kwok-controller",
-            "extraEnvs": environment,
+            "extraEnvs": collection.of_others,
             "extraArgs": [
                 _argument("manage-all-nodes", value="false", override=True),
                 _argument("manage-nodes-with-annotation-selector", value=f"{names.SIMULATED_NODE}=fake"),
@@ -370,10 +432,12 @@ def _of_an_api_server(nodes: int, *, memory_gib: float) -> int:
     return max(_SELDOM_COLLECTED_GIB, int(min(nodes * _GIB_OF_A_NODE, memory_gib * _SHARE_OF_MEMORY)))
 
 
-def _collected_seldom(gibibytes: int) -> list[dict[str, str]]:
-    """The environment of a Go program that collects garbage seldom up to so many GiB; 0 for Go's own defaults."""
-    limit = {"name": "GOMEMLIMIT", "value": f"{gibibytes}GiB"}
-    return [{"name": "GOGC", "value": "400"}, limit] if gibibytes else []
+def collected(*, percent: int, limit: str) -> dict[str, str]:
+    """The environment of a Go program that collects garbage once its heap has grown by so many percent.
+
+    Near the limit, such as 4GiB, it collects more often.
+    """
+    return {"GOGC": str(percent), "GOMEMLIMIT": limit}
 
 
 def _api_server_arguments(

@@ -20,10 +20,11 @@ from typing import Final
 from dovetail.process import identity
 from dovetail.process.identity import ProcessId
 from dovetail_sandbox import state
-from dovetail_sandbox.processes import processes
+from dovetail_sandbox.processes import forks, processes
 from dovetail_sandbox.state import Component, Observed
 
 GRACE_SECONDS: Final = 5.0
+AWAKE_SECONDS: Final = 60.0  # how long a program runs that then rests
 STEADY_SECONDS: Final = 60.0  # after this time a program counts as stable: its next restart is immediate
 MAX_BACKOFF_SECONDS: Final = 30.0
 _IDLE_SECONDS: Final = 3600.0
@@ -45,6 +46,7 @@ class Child:
     - `done`: a `once` program that ended with 0.
     - `started_at`: its last start, in seconds of the monotonic clock.
     - `start_at`: earliest next start, in seconds of the monotonic clock.
+    - `rests`: it was ended because it has nothing to do.
     - `kill_at`: when SIGKILL follows SIGTERM, on the same clock; None if no end was requested.
     """
 
@@ -57,6 +59,7 @@ class Child:
     done: bool = False
     started_at: float = 0.0
     start_at: float = 0.0
+    rests: bool = False
     kill_at: float | None = None
 
     def observed(self) -> Observed:
@@ -67,6 +70,8 @@ class Child:
             word = "done"
         elif self.spec.stopped:
             word = "stopped"
+        elif self.rests:
+            word = "resting"
         else:
             word = "exited" if self.adopted or self.spec.once else "waiting"
         return Observed(
@@ -88,7 +93,12 @@ class Child:
         self.last_exit = how
         self.done = self.spec.once and success
         self.crashes = 0 if asked or steady else self.crashes + 1
-        self.start_at = now + backoff_seconds(self.crashes)
+        self.start_at = now + (self.spec.rest_seconds if self.rests else backoff_seconds(self.crashes))
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether it runs, and will rest."""
+        return bool(self.spec.rest_seconds) and self.process is not None
 
     @property
     def startable(self) -> bool:
@@ -119,6 +129,8 @@ class Supervisor:
     folder: Path
     children: dict[str, Child] = field(default_factory=dict)
     _reported: list[Observed] | None = None
+    _forks: bool = False
+    _settled: bool = False
     _unclaimed: dict[int, str] = field(default_factory=dict)  # how children ended before they were adopted
 
     def run(self) -> None:
@@ -129,6 +141,7 @@ class Supervisor:
             now = time.monotonic()
             self.reconcile(now=now)
             self._report()
+            self._load()
             info = signal.sigtimedwait(_SIGNALS, self._idle_seconds(now=now))
             if info is not None and info.si_signo in {signal.SIGTERM, signal.SIGINT}:
                 break
@@ -144,9 +157,16 @@ class Supervisor:
         processes.end(ours, grace_seconds=GRACE_SECONDS)
         processes.end(processes.programs_of(self.folder), grace_seconds=0)
 
+    def _load(self) -> None:
+        """Import what forks share, once, while the control plane starts."""
+        if not self._forks and state.read_desired(self.folder).forks:
+            forks.load()
+            self._forks = True
+
     def reconcile(self, *, now: float) -> None:
         """Compare the wanted with the running programs once; start, or ask to end, what differs."""
         desired = state.read_desired(self.folder)
+        self._settled = desired.settled
         wanted = {component.name: component for component in desired.components}
         for name, child in list(self.children.items()):
             if child.adopted or child.spec == wanted.get(name):
@@ -161,6 +181,9 @@ class Supervisor:
             child = self.children.setdefault(name, Child(spec=component))
             if child.spec == component and child.startable and child.start_at <= now:
                 self._start(child, now=now)
+            if desired.settled and child.is_awake and child.started_at + AWAKE_SECONDS <= now:
+                child.rests = True
+                self._ask_to_end(child, now=now)
         if desired.adopt:
             self._adopt(Path(desired.adopt), logs=Path(desired.adopt_logs), now=now)
 
@@ -186,23 +209,30 @@ class Supervisor:
         spec = child.spec
         Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
         try:
-            # Unlike us, the children start with no signal blocked.
-            pid = os.posix_spawn(
-                spec.argv[0],
-                spec.argv,
-                {**os.environ, **spec.env},
-                file_actions=processes.output_to(spec.log),
-                setsid=True,
-                setsigmask=[],
-            )
+            pid = self._spawned(spec)
         except OSError as error:
             child.started_at = now
             child.ended(f"not started: {error.strerror}", success=False, now=now)
             return
         if child.last_exit:
             child.restarts += 1
+        child.rests = False
         child.process, child.started_at = identity.identify(pid) or ProcessId(pid, 0), now
         _print_line(f"{spec.name} started as {pid}")
+
+    def _spawned(self, spec: Component) -> int:
+        """The number of a new process of the component. Raises `OSError`."""
+        if self._forks and (module := forks.module_of(spec)):
+            return forks.start(spec, module=module)
+        # Unlike us, the children start with no signal blocked.
+        return os.posix_spawn(
+            spec.argv[0],
+            spec.argv,
+            {**os.environ, **spec.env},
+            file_actions=processes.output_to(spec.log),
+            setsid=True,
+            setsigmask=[],
+        )
 
     def _ask_to_end(self, child: Child, *, now: float) -> None:
         assert child.process
@@ -231,6 +261,9 @@ class Supervisor:
 
     def _idle_seconds(self, *, now: float) -> float:
         times = [child.start_at for child in self.children.values() if child.startable]
+        if self._settled:
+            awake = [child for child in self.children.values() if child.is_awake and child.kill_at is None]
+            times += [child.started_at + AWAKE_SECONDS for child in awake]
         times += [child.kill_at for child in self.children.values() if child.kill_at is not None]
         starting = any(child.spec.once and child.process for child in self.children.values())
         return max(0.01, min([now + (_STARTING_SECONDS if starting else _IDLE_SECONDS), *times]) - now)

@@ -31,5 +31,18 @@ def test_the_api_server_of_many_nodes_collects_seldom_up_to_more_memory_and_noth
     assert found == dict.fromkeys(("etcd", "kube-controller-manager", "kwok-controller"), "4GiB")
 
 
-def test_on_a_local_node_gos_own_defaults_hold() -> None:
-    assert limits(nodes=0, memory_gib=24.0, lasting=Path("etcd")) == {}
+def test_on_ones_own_machine_all_collect_early_and_only_what_it_needs_runs() -> None:
+    patches = configured(nodes=0, memory_gib=24.0, lasting=Path("etcd"))["componentsPatches"]
+    found = {each["name"]: {env["name"]: env["value"] for env in each.get("extraEnvs", ())} for each in patches}
+    early = {"GOGC": "30", "GOMEMLIMIT": "250MiB"}
+    assert found["etcd"] == found["kube-controller-manager"] == early
+    assert found["kube-apiserver"] == {"GOGC": "30", "GOMEMLIMIT": "700MiB"}
+    manager = next(each for each in patches if each["name"] == "kube-controller-manager")
+    (chosen,) = (each["value"] for each in manager["extraArgs"] if each["key"] == "controllers")
+    assert {"job-controller", "garbage-collector-controller"} <= set(chosen.split(","))
+    assert "endpointslice-controller" not in chosen
+
+
+def test_a_simulated_cluster_has_all_controllers() -> None:
+    patches = configured(nodes=10, memory_gib=24.0)["componentsPatches"]
+    assert "controllers" not in [argument["key"] for each in patches for argument in each.get("extraArgs", ())]

@@ -1,5 +1,6 @@
 """The supervisor as it runs: a process of its own, told by files and signals, with programs that are quick to end."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import pytest
 from dovetail.process import identity
 from dovetail.process.identity import ProcessId
 from dovetail_sandbox import state
-from dovetail_sandbox.processes import processes
-from dovetail_sandbox.processes.supervisor import Child, backoff_seconds, describe_exit
+from dovetail_sandbox.processes import forks, processes
+from dovetail_sandbox.processes import supervisor as supervising
+from dovetail_sandbox.processes.supervisor import AWAKE_SECONDS, Child, backoff_seconds, describe_exit
 from dovetail_sandbox.state import Component, Desired, Observed
 
 Supervisor = subprocess.Popen[bytes]
@@ -183,3 +185,81 @@ def test_who_ran_long_enough_starts_again_at_once() -> None:
 )
 def test_an_end_is_told_in_words(status: int, words: str) -> None:
     assert describe_exit(status) == words
+
+
+def test_a_program_with_nothing_to_do_rests_once_all_is_settled_and_runs_again(tmp_path: Path) -> None:
+    spec = Component(name="c", argv=["/bin/sleep", "60"], log=str(tmp_path / "c.log"), rest_seconds=100)
+    supervisor = supervising.Supervisor(folder=tmp_path)
+
+    def reconciled(*, settled: bool, now: float) -> Child:
+        state.write_desired(tmp_path, desired=Desired(components=[spec], settled=settled))
+        supervisor.reconcile(now=now)
+        return supervisor.children["c"]
+
+    process = reconciled(settled=False, now=0).process
+    assert process is not None
+    assert reconciled(settled=False, now=AWAKE_SECONDS + 1).kill_at is None
+    assert reconciled(settled=True, now=AWAKE_SECONDS - 1).kill_at is None
+    child = reconciled(settled=True, now=AWAKE_SECONDS)
+    assert child.kill_at is not None
+    os.waitpid(process.pid, 0)
+    child.ended("signal SIGTERM", success=False, now=70)
+    assert (child.observed().state, child.start_at, child.crashes) == ("resting", 170, 0)
+    again = reconciled(settled=True, now=170)
+    assert (again.observed().state, again.rests) == ("running", False)
+    assert again.process is not None
+    processes.end([again.process], grace_seconds=0)
+    processes.forget(again.process)
+
+
+FORKED = """
+import os, signal, sys
+
+def main():
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    print(sys.argv[1:], os.environ["NAME"], os.getsid(0) == os.getpid(), blocked, flush=True)
+    if sys.argv[1] == "fails":
+        raise ValueError("why")
+    return int(sys.argv[1])
+"""
+
+
+START = """
+import os, sys
+from dovetail_sandbox.processes import forks
+from dovetail_sandbox.state import Component
+
+argv = [sys.executable, "-P", "-m", "forked_program", sys.argv[1]]
+spec = Component(name="c", argv=argv, env={"NAME": "value"}, log="c.log")
+print(os.waitstatus_to_exitcode(os.waitpid(forks.start(spec, module=forks.module_of(spec)), 0)[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "said"), [("0", 0, ""), ("7", 7, ""), ("fails", 1, "ValueError: why")], ids=["0", "7", "an error"]
+)
+def test_a_fork_is_a_program_of_its_own(word: str, code: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "forked_program.py").write_text(FORKED)
+    done = subprocess.run([sys.executable, "-c", START, word], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == f"{code}\n"
+    printed = (tmp_path / "c.log").read_text()
+    assert printed.startswith(f"['{word}'] value True set()\n")
+    assert said in printed
+
+
+def test_only_dovetails_own_programs_are_forked() -> None:
+    own = Component(name="operator", argv=[str(Path(sys.executable).with_name("dovetail-operator"))], log="")
+    other = Component(name="operator", argv=["/usr/bin/dovetail-operator"], log="")
+    foreign = Component(name="etcd", argv=["/bin/etcd"], log="")
+    found = [forks.module_of(each) for each in (own, other, foreign)]
+    assert found == ["dovetail_operator.main", None, None]
+
+
+def test_what_forks_share_is_out_of_the_collectors_way() -> None:
+    script = (
+        "import gc; from dovetail_sandbox.processes import forks; forks.load(); "
+        "import threading, sys; "
+        "print(gc.get_freeze_count() > 100_000, threading.active_count(), len(sys.modules) > 500)"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "1", "True"]
