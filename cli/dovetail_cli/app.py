@@ -84,6 +84,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "config": Entry("dovetail_cli.commands.config:app", "Profiles: gbatch's defaults for jobs on a cluster"),
     "migrate": Entry("dovetail_cli.commands.migrate:app", "Values of the chart for scripts of another system"),
     "completion": Entry("dovetail_cli.commands.setup:completion", "Let the shell complete jobs, nodes and options"),
+    "uninstall": Entry(
+        "dovetail_cli.commands.setup:uninstall", "Remove what Dovetail has left on this machine", "sandbox"
+    ),
     "gflowd": Entry(
         "dovetail_cli.commands.gflowd:app",
         "Start, show and stop the local sandbox, for scripts that begin so",
@@ -97,7 +100,7 @@ _GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "Nodes": ("ginfo", "top", "cordon", "uncordon"),
     "Limits": ("quota", "quota plan", "quota set", "quota delete", "limits", "limits set", "limits unset"),
     "The installation": ("observe", "observe report", "adopt", "doctor", "audit", "snapshot", "simulate", "migrate"),
-    "This machine": ("demo", "gflowd", "sandbox", "config", "whoami", "mcp", "completion"),
+    "This machine": ("demo", "gflowd", "sandbox", "config", "whoami", "mcp", "completion", "uninstall"),
 }
 # The commands that are programs of their own.
 PROGRAMS: Final = ("gbatch", "gqueue", "ginfo", "gcancel", "gjob", "gstats", "gflowd")

@@ -124,7 +124,14 @@ def delete(manifests: Sequence[Manifest], *, kubectl: Path, kubeconfig: Path) ->
 
 def _kubectl(*how: str, manifests: Sequence[Manifest], kubectl: Path, kubeconfig: Path) -> None:
     done = subprocess.run(
-        [str(kubectl), f"--kubeconfig={kubeconfig}", *how, "--filename=-"],
+        # Its cache would stay in ~/.kube when the sandbox is gone.
+        [
+            str(kubectl),
+            f"--kubeconfig={kubeconfig}",
+            f"--cache-dir={kubeconfig.parent / 'kubectl'}",
+            *how,
+            "--filename=-",
+        ],
         input=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}),
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""`dovetail whoami|completion`: what the commands use, and how the shell completes them."""
+"""`dovetail whoami|completion|uninstall`: what commands use, how shells complete them, and the end of all."""
 
 from typing import Annotated
 
@@ -35,3 +35,18 @@ def completion(
     if shell not in programs.SHELLS:
         raise UsageError(f'SHELL "{shell}": unknown shell, allowed are {", ".join(programs.SHELLS)}')
     programs.print_script(shell)
+
+
+def uninstall(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would go; remove nothing.")] = False,
+    keep_logs: Annotated[bool, typer.Option("--keep-logs", help="Keep the logs of jobs.")] = False,
+) -> None:
+    """Remove what Dovetail has left on this machine: queue, sandboxes, logs, programs, profiles.
+
+    Running jobs of this machine end. It says what stays. A cluster is not touched.
+    """
+    from dovetail_cli.nodes import uninstalling
+
+    uninstalling.uninstall(yes=yes, dry_run=dry_run, keep_logs=keep_logs)

@@ -57,12 +57,12 @@ def install() -> str:
     Raises `CommandError`, and `MissingError` without systemd.
     """
     _check_systemd()
-    path = _path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text(), encoding="utf-8")
+    file = path()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text(), encoding="utf-8")
     _systemctl("daemon-reload")
     _systemctl("enable", "--now", NAME)
-    return f"{path} starts the queue of this machine, and did so now.\n{_LINGER}"
+    return f"{file} starts the queue of this machine, and did so now.\n{_LINGER}"
 
 
 def remove() -> str:
@@ -70,17 +70,18 @@ def remove() -> str:
 
     Raises `CommandError`, and `MissingError` without a unit.
     """
-    path = _path()
-    if not path.exists():
-        raise MissingError(f"{path}: there is no such unit; gflowd service install writes it")
+    file = path()
+    if not file.exists():
+        raise MissingError(f"{file}: there is no such unit; gflowd service install writes it")
     _check_systemd()
     _systemctl("disable", "--now", NAME)
-    path.unlink()
+    file.unlink()
     _systemctl("daemon-reload")
-    return f"{path} is removed, and the queue is down: `gflowd up` continues it."
+    return f"{file} is removed, and the queue is down: `gflowd up` continues it."
 
 
-def _path() -> Path:
+def path() -> Path:
+    """Where the unit is, whether it exists or not."""
     config = os.environ.get("XDG_CONFIG_HOME")
     return (Path(config) if config else Path.home() / ".config") / "systemd" / "user" / NAME
 

@@ -97,6 +97,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
         "dovetail migrate v2 --image IMAGE --train 'python train.py --data {train_path}'",
         "dovetail migrate v2 --image IMAGE --infer 'python infer.py' --workdir /data --volume data:/data",
     ),
+    "uninstall": ("dovetail uninstall --dry-run", "dovetail uninstall --keep-logs"),
     "completion": ("source <(dovetail completion bash)", "dovetail completion fish | source"),
     "gflowd up": (
         "gflowd up",
