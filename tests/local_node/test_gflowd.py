@@ -86,6 +86,18 @@ def test_the_environment_is_not_in_the_api(machine: Machine) -> None:
     assert "canary-7f3a" not in everything
 
 
+def test_an_interactive_job_has_these_pipes_and_gives_its_exit_code(machine: Machine) -> None:
+    script = "cat; echo $DOVETAIL_JOB_ID; exit 7"
+    done = subprocess.run(
+        [sys.executable, "-m", "dovetail_cli", "gbatch", "--interactive", "sh", "-c", script],
+        input="typed\n", capture_output=True, text=True, check=False, timeout=120, cwd=machine.work,
+        env=dict(machine.environment),
+    )  # fmt: skip
+    number = done.stdout.split()[3]
+    assert (done.returncode, done.stdout) == (7, f"Submitted batch job {number}\ntyped\n{number}\n")
+    assert machine.ended(number)["phase"] == "Failed"
+
+
 def test_export_none_keeps_the_users_variables_out(machine: Machine) -> None:
     job = machine.submit("--export=NONE", "sh", "-c", 'echo "[$LR] $HOME"', LR="0.1")
     machine.ended(job)

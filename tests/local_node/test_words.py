@@ -87,6 +87,7 @@ def test_what_is_refused(machine: Machine) -> None:
             ("gbatch", "./none.sh"),
             ("gjob", "show", "999"),
             ("gjob", "hold", "1"),
+            ("gjob", "attach", "1"),
             ("gcancel", "999"),
             ("gqueue", "-s", "nope"),
             ("gqueue", "-j", "999"),

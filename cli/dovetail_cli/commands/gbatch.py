@@ -76,8 +76,9 @@ def gbatch(
     A script's text travels in the pod; its #! line says what runs it. Options may stand in it in # GFLOW lines, and
     Slurm's in #SBATCH lines; the command line wins.
     """
+    from contextlib import ExitStack
+
     from dovetail.query.jobs.projects import check_project
-    from dovetail_cli.jobs import session
     from dovetail_cli.jobs import wait as waiting
     from dovetail_cli.submit import (
         arrays,
@@ -146,17 +147,26 @@ def gbatch(
     )
     until_ended = waiting.then if wait else None
     after = dependencies.read(depends_on, all_of=depends_on_all, any_of=depends_on_any)
-    submit.submit(
-        submission,
-        after=after,
-        file=file,
-        local=local.Local(export=export, output=None if output_file in DOCUMENTS else output_file, error=error_file),
-        asked=on_cluster.Asked(
-            profile=profile, interactive=interactive, upload=upload, kubeconfig=kubeconfig, context=context
-        ),
-        dry_run=dry_run,
-        wait_for_capacity=wait_for_capacity,
-        form=form,
-        namespace=namespace,
-        then=session.prepare(kubeconfig=kubeconfig, context=context) if interactive else until_ended,
-    )
+    with ExitStack() as stack:
+        opened = None
+        if interactive:
+            from dovetail_cli.jobs import session
+
+            opened = stack.enter_context(session.prepared(kubeconfig=kubeconfig, context=context))
+        submit.submit(
+            submission,
+            after=after,
+            file=file,
+            local=local.Local(
+                export=export, output=None if output_file in DOCUMENTS else output_file, error=error_file
+            ),
+            asked=on_cluster.Asked(
+                profile=profile, interactive=interactive, upload=upload, kubeconfig=kubeconfig, context=context
+            ),
+            dry_run=dry_run,
+            wait_for_capacity=wait_for_capacity,
+            form=form,
+            namespace=namespace,
+            then=until_ended if opened is None else opened.then,
+            through=None if opened is None else opened.through,
+        )

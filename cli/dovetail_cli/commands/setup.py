@@ -1,4 +1,4 @@
-"""`dovetail whoami|completion|uninstall`: what commands use, how shells complete them, and the end of all."""
+"""`dovetail whoami|completion|uninstall`: the machine that the commands are on."""
 
 from typing import Annotated
 

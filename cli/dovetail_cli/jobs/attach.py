@@ -6,13 +6,17 @@ from typing import Final
 
 from dovetail.formats.quantities import read_whole
 from dovetail.query.jobs.selection import parse_one
-from dovetail_cli.cluster import kubectl
+from dovetail_cli.cluster import kubectl, this_machine
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.jobs import details, logs
 from dovetail_cli.submit.terminal import SHELL
 from dovetail_cli.ui.errors import CommandError, UsageError
 
 _MOST: Final = 65535
+_HERE: Final = (
+    "jobs on this machine are your own processes, and their ports are this machine's: gbatch --interactive gives a new "
+    "job this terminal"
+)
 
 
 def attach(
@@ -41,6 +45,8 @@ def attach(
 
     async def go(cluster: Cluster) -> tuple[str, str]:
         job = await details.find(cluster, wanted=wanted)
+        if this_machine.is_one(cluster):
+            raise CommandError(_HERE)
         pod = await logs.worker_pod(cluster, job=job, worker=worker)
         if pod is None or pod.status.phase != "Running":
             raise CommandError(f"worker {worker} of job {word} does not run ({job.status.phase or 'Queued'})")

@@ -1,4 +1,4 @@
-"""What Dovetail leaves on a machine, beside the installed package, and its removal."""
+"""What Dovetail leaves on a machine apart from the installed package, and its removal."""
 
 import os
 import shutil

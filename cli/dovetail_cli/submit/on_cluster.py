@@ -77,12 +77,6 @@ async def prepare(submission: Submission, *, asked: Asked, files: Local, cluster
     return Prepared(submission=wanted, directory=send.typed_in())
 
 
-def check_local(asked: Asked) -> None:
-    """Check the options for a job on this machine. Raises `UsageError`."""
-    if asked.interactive:
-        raise UsageError("--interactive is for clusters: a job on this machine has no terminal, and needs none")
-
-
 async def completed(job: GPUJob, *, prepared: Prepared, asked: Asked, cluster: Cluster, dry_run: bool) -> Sent:
     """The job in a copy of the directory, if one goes along, and with a terminal if it has one."""
     if asked.interactive:

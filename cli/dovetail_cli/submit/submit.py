@@ -1,7 +1,7 @@
 """gbatch's work: the command from words, files and standard input; submission; output."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from dovetail.api.gpujob import GPUJob
 from dovetail_cli.cluster import this_machine
 from dovetail_cli.cluster.connection import Cluster, work
-from dovetail_cli.submit import attachments, config_file, create, manifest, on_cluster, scripts
+from dovetail_cli.submit import attachments, config_file, create, manifest, on_cluster, scripts, terminal
 from dovetail_cli.submit import dependencies as depending
 from dovetail_cli.submit import local as local_node
 from dovetail_cli.submit.profiles import console_page
@@ -47,8 +47,11 @@ def submit(
     form: str,
     namespace: str | None,
     then: Then | None = None,
+    through: Callable[[Sequence[str]], list[str]] | None = None,
 ) -> None:
     """Submit the job and print its number; do what comes `then`.
+
+    On this machine, its command runs `through` another.
 
     It starts `after` others; `file` is submitted with it. `local` counts on a local node, `asked` on a cluster.
 
@@ -63,8 +66,11 @@ def submit(
             if prepared.directory is None:
                 check_program(submission.command)
         else:
-            on_cluster.check_local(asked)
+            if asked.interactive:
+                terminal.check(submission, files=local)
             wanted = local_node.for_local_node(submission, asked=local, data=data, along=file, dry_run=dry_run)
+            if through is not None:
+                wanted = replace(wanted, command=through(wanted.command))
             prepared = on_cluster.Prepared(submission=wanted)
         wanted = prepared.submission
         if after is not None:

@@ -1,1 +1,4 @@
-"""The local node of a sandbox: its certificates, its rights, and its process. The node itself is a deployable."""
+"""The local node of a sandbox: its certificates, its rights, its process, and the terminal of a job.
+
+The node itself is a deployable.
+"""

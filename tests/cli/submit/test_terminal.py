@@ -51,13 +51,11 @@ def test_each_option_that_makes_more_of_it_is_refused_alone(option: str, submiss
         terminal.check(submission, files=files)
 
 
-async def test_where_nothing_runs_or_nothing_is_needed_it_is_refused() -> None:
+async def test_where_nothing_runs_it_is_refused() -> None:
     async with Client(Connection(server="http://127.0.0.1:1", simulated=True)) as client:
         cluster = Cluster(client=client, namespace="default")
         with pytest.raises(UsageError, match="on simulated nodes, nothing does"):
             await on_cluster.prepare(PLAIN, asked=Asked(interactive=True), files=Local(), cluster=cluster)
-    with pytest.raises(UsageError, match="a job on this machine has no terminal"):
-        on_cluster.check_local(Asked(interactive=True))
 
 
 def test_the_container_has_standard_input_that_ends_with_the_session() -> None:
