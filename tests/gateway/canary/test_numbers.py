@@ -50,6 +50,8 @@ ELSEWHERE = {
     "/api/v3/audit": "below",
     "/api/v3/right-sizes": "below",
     "/api/v3/findings": "below",
+    "/api/v3/doctor": "test_doctor.py",
+    "/api/v3/overview": "test_doctor.py",
     "/api/v3/series": "samples over time: below, and samples/test_series.py",
     "/api/v3/devices/then": "samples over time: samples/test_series.py",
     "/api/v3/usage": "samples over time: below, and samples/test_usage.py",
