@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from dovetail import names
 from dovetail.api.resources import GPUJOBS, GPUQUOTAS, PODS, Resource
+from dovetail.jobs.guests.gangs import POD_GROUP_OBJECTS
 from dovetail.jobs.guests.registry import KINDS as ADAPTERS
 from dovetail.jobs.guests.replicas import REPLICATED
 from dovetail.kube.client import Client
@@ -17,7 +18,7 @@ from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import FOR_EVER
 from tests.world.cluster import _phase
 from tests.world.guests import NAMESPACE
-from tests.world.kinds import GROUP, KINDS, MILLI, KindOfWork
+from tests.world.kinds import GROUPS, KINDS, MILLI, KindOfWork, least_of
 from tests.world.test_held_machine import HeldMachine
 
 Values = dict[str, Any]
@@ -25,7 +26,9 @@ T = TypeVar("T")
 RUNTIME: Final = "drawn"
 RESOURCES: Final[dict[str, Resource]] = {
     each.plural: each
-    for each in (GPUJOBS, GPUQUOTAS, PODS, *(kind.resource for kind in (*ADAPTERS, *REPLICATED)))
+    for each in (
+        GPUJOBS, GPUQUOTAS, PODS, POD_GROUP_OBJECTS.resource, *(kind.resource for kind in (*ADAPTERS, *REPLICATED))
+    )
 }  # fmt: skip
 _SETTLES_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.25
@@ -137,6 +140,17 @@ class RealCluster:
             said = {names.POD_GROUP_SIZE: str(count), names.REQUEST: gpu}
             if self.server.find("pods", f"{NAMESPACE}/{name}-{at}") is None:
                 self._create_pod(f"{name}-{at}", labels=labels, annotations=said)
+
+    def create_gang(self, *, name: str, gpu: str, count: int, index: int = 0) -> None:
+        """A PodGroup and its pods, all but one of which start together, or one more of them."""
+        if not index:
+            policy = {"gang": {"minCount": least_of(count)}}
+            self.server.create("podgroups", {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy}})
+        for at in range(index, index + 1) if index else range(count):
+            if self.server.find("pods", f"{NAMESPACE}/{name}-{at}") is None:
+                named = {"schedulingGroup": {"podGroupName": name}}
+                labels = {names.LABEL_QUEUE: "default"}
+                self._create_pod(f"{name}-{at}", labels=labels, annotations={names.REQUEST: gpu}, **named)
 
     def forge(self, *, run: str, gpu: str) -> None:
         """A user's pod with the run of a guest."""
@@ -284,6 +298,7 @@ class RealMachine(HeldMachine):
                 self.check_holds()
                 self.check_records()
                 self.check_counts()
+                self.check_gangs()
                 self.check_quota()
                 self.check_audit()
             except AssertionError:
@@ -295,7 +310,7 @@ class RealMachine(HeldMachine):
 
     def _read_wishes(self) -> None:
         for name, wish in self.wishes.alive.items():
-            if wish.kind == GROUP:
+            if wish.kind in GROUPS:
                 continue
             found = self._real.server.find(KINDS[wish.kind].plural, f"{NAMESPACE}/{name}")
             if found is not None and wish.kind == "TrainJob":

@@ -1,8 +1,8 @@
 """The machine of guests on a real control plane: the steps that it draws, with each kind's own controller.
 
-Jobs, Deployments, StatefulSets and what owns them have kube-controller-manager; JobSets, TrainJobs, LeaderWorkerSets,
-RayClusters, RayJobs and MPIJobs have their projects' controllers, built from their Go modules. No container runs:
-kubelet is kwok, and Ray's dashboard has a stand-in. Nothing plays a controller.
+Jobs, Deployments, StatefulSets and what owns them have kube-controller-manager, of the version that has PodGroups.
+JobSets, TrainJobs, LeaderWorkerSets, RayClusters, RayJobs and MPIJobs have their projects' controllers, built from
+their Go modules. No container runs: kubelet is kwok, and Ray's dashboard has a stand-in. Nothing plays a controller.
 
 `DOVETAIL_HELD_SEEDS=4:20` takes the steps of other seeds.
 """
@@ -24,6 +24,7 @@ from tests.cluster.conftest import OVERRIDES
 from tests.cluster.held_world import RUNTIME, RealWorld, take_all
 from tests.cluster.projects import ray_and_mpi
 from tests.cluster.sandboxes import sandbox_with
+from tests.cluster.test_gangs import GATES
 from tests.cluster.test_trainer import RUNTIMES, runtime
 from tests.world.guests import NAMESPACE
 from tests.world.steps import drawn
@@ -47,7 +48,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     # The sandbox numbers the nodes of a set.
     sets = [{"name": name, "count": 1, "model": "V100", "devices": gpus} for name, gpus in GPUS.items()]
     nodes.write_text(yaml.safe_dump([*sets, {"name": "cpu", "count": 1}]), encoding="utf-8")
-    with sandbox_with(nodes_file=nodes, overrides=OVERRIDES, with_=["jobset", "trainer", "lws"]) as found:
+    with sandbox_with(nodes_file=nodes, overrides=OVERRIDES, with_=["jobset", "trainer", "lws"], **GATES) as found:
         yield found
 
 
