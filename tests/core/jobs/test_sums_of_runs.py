@@ -44,7 +44,11 @@ def job_of_runs(told: list[tuple[int, int]], *, share: int, pause: int, elastic:
         ],
     }
     if elastic:
-        status["elastic"] = {"workers": workers, "earlierWorkerSeconds": sum(each * many for each, many in earlier)}
+        status["elastic"] = {
+            "workers": workers,
+            "requested": 6,
+            "earlierWorkerSeconds": sum(each * many for each, many in earlier),
+        }
     spec = {"gpu": status["request"], "workers": 6 if elastic else workers, "template": {"spec": {"containers": []}}}
     meta = {"name": "x", "namespace": "team", "uid": "u", "creationTimestamp": at(0)}
     return job_of({"metadata": meta, "spec": spec | ({"minWorkers": 1} if elastic else {}), "status": status})
