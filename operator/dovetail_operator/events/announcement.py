@@ -67,9 +67,12 @@ def announcement(job: GPUJob, *, status: GPUJobStatus, tells_starts: bool = Fals
 
 
 def _starts_at_once(before: GPUJobStatus, *, status: GPUJobStatus) -> bool:
-    """Whether a job starts or runs of which no event has said that anything keeps it."""
+    """Whether a job starts or runs of which no event has said that anything keeps it.
+
+    One that runs in another way than it asked for, such as on the CPU, says so in an event.
+    """
     return (
-        status.phase in {"Starting", "Running"}
+        (status.phase == "Starting" or (status.phase == "Running" and not status.message))
         and before.phase in {None, "Queued", "Starting"}
         and {before.reason, status.reason} <= _PASSING | {""}
     )

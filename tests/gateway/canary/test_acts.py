@@ -33,6 +33,8 @@ REVIEWED: Final = {
     "v2_start_training": {_NEW},
     "v2_start_inference": {_NEW},
     "v2_configure": {Act("patch", GROUP, "gpunodes")},
+    "v3_list_quotas": {Act("patch", GROUP, "gpuquotas")},
+    "v3_get_quota_effects": {Act("patch", GROUP, "gpuquotas")},
     "v3_dry_run": {Act("list", GROUP, "gpujobs", NS)},
     "v3_stream": {Act("watch", GROUP, "gpujobs")},
     "v3_read_log": {_LOG},
@@ -52,6 +54,8 @@ DONE: Final[dict[str, list[Any]]] = {
     "v3_change_job": [(Act("patch", *_JOB), {}, "")],
     "v3_cancel_job": [(Act("patch", *_JOB), {}, "")],
     "v3_delete_job": _DELETED,
+    "v3_get_moves": [(Act("list", "policy", "poddisruptionbudgets"), {"limit": "500"}, "")],
+    "v3_change_quota": [(Act("get", GROUP, "gpuquotas"), {}, "")],
 }
 
 
@@ -122,6 +126,9 @@ async def test_each_route_reviews_the_right_that_it_uses_and_does_exactly_what_i
             found[each.operation] = recording.asked - {EVERYWHERE}, recording.done[:]
     assert {each: asked for each, (asked, _) in found.items() if asked} == REVIEWED
     done = {each: done for each, (_, done) in found.items() if done}
+    # The doctor looks at many kinds, and asks which rights accounts have: it changes nothing.
+    looked = {act.resource if act.verb == "create" else act.verb for act, _, _ in done.pop("v3_diagnose")}
+    assert looked == {"get", "list", "subjectaccessreviews"}
     events = {"fieldSelector": f"involvedObject.uid={uid_of(NS, 'train')}", "limit": "500"}
     log = {"container": "main", "follow": "true"}
     assert done == DONE | {

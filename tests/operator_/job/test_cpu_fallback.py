@@ -266,8 +266,10 @@ def test_the_status_says_what_it_runs_on_and_why() -> None:
 def test_an_event_says_that_a_job_runs_on_the_cpu() -> None:
     rig = Rig()
     rig.submit(**(FULL | {"onNoGPUAfterSeconds": 0}))
-    before = rig.state.store.jobs["team/x"]
-    found = announcement(before, status=rig.step().status)
+    starting = rig.step().status
+    assert announcement(rig.state.store.jobs["team/x"], status=starting) is None
+    started = msgspec.structs.replace(rig.state.store.jobs["team/x"], status=starting)
+    found = announcement(started, status=msgspec.structs.replace(starting, phase="Running"))
     assert found is not None
     assert found.message.startswith("Runs on the CPU: Need 2 GPUs")
 
