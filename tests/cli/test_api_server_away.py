@@ -59,7 +59,9 @@ DOCUMENTS = [
     "explain request 1", "move plan 7", "gjob show 7", "cordon a:1", "adopt a",
 ]  # fmt: skip
 # They need no cluster, bring up their own, or ask it only when somebody asks them.
-WITHOUT = {"completion", "config", "console", "demo", "gflowd", "mcp", "migrate", "replay", "sandbox", "simulate"}
+WITHOUT = {
+    "completion", "config", "console", "demo", "gflowd", "mcp", "migrate", "replay", "sandbox", "simulate", "uninstall",
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
