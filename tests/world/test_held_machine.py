@@ -350,7 +350,7 @@ class HeldMachine(RuleBasedStateMachine):
         """A gang of which no pod has ended runs with at least what starts together, or not at all."""
         for name, wish in self.wishes.alive.items():
             pods = self._pods(name)
-            if wish.kind != GANG or len(pods) < wish.count or any(_phase(pod) in _OVER for pod in pods):
+            if wish.kind != GANG or len(pods) < wish.count or any(pod not in self._living() for pod in pods):
                 continue
             bound = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
             if name not in self.started:
