@@ -208,7 +208,7 @@ def paged(pages: list[list[int]]) -> tuple[Listing[int], list[str]]:
 
 def test_rows_are_read_as_far_as_they_are_needed_and_once() -> None:
     rows, asked = paged([[1, 2], [3, 4], [5]])
-    assert (rows[0], rows[:2], asked) == (1, [1, 2], ["", "1"])
+    assert (rows[0], rows[:2], asked) == (1, [1, 2], [""])
     assert (next(rows), next(rows)) == (1, 2)
     assert (list(rows), list(rows), rows[-1]) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], 5)
     assert asked == ["", "1", "2"]

@@ -24,7 +24,7 @@ class Gangs:
         self._on_change = on_change
         # By namespace, prefix of the kind and name of the gang: the objects that speak of it, by their names.
         self._objects: dict[tuple[str, str, str], dict[str, Guest]] = {}
-        self._watches = [
+        self._watches = tuple(
             OptionalWatch(
                 client,
                 resource=kind.resource,
@@ -34,7 +34,7 @@ class Gangs:
                 look_seconds=_LOOK_SECONDS,
             )
             for kind in GANG_KINDS
-        ]
+        )
 
     def object_event(self, type_: EventType, found: Guest, *, kind: GangKind) -> None:
         """Take an event of an object of a kind."""
