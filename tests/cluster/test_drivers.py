@@ -66,8 +66,8 @@ def told(sandbox: Cluster) -> tuple[list[str], list[str]]:
     """What audit and doctor say of the node."""
     kubeconfig = str(sandbox.kubeconfig)
     audited = [each.kind for each in audit.prove(kubeconfig=kubeconfig, context=None).items]
-    found: list[Any] = diagnosis.cluster(node=NODE, kubeconfig=kubeconfig, context=None)
-    return audited, [each.message for each in found if each.check == "node" and each.level == "error"]
+    found = diagnosis.cluster(node=NODE, kubeconfig=kubeconfig, context=None)
+    return audited, [each.message for each in found.items if each.check == "node" and each.level == "error"]
 
 
 async def test_a_node_that_a_dra_driver_serves_too_takes_no_new_work_until_the_driver_has_left(

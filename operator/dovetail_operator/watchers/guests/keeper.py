@@ -370,6 +370,10 @@ class GuestKeeper:
             await self._change(found, record=record, change=change)
         if group is not None:
             await self._follow_group(group, found=found, record=record)
+        if not is_held and await self._has_no_plan(found, record=record):
+            # It was let go for a record that has gone meanwhile, or by its owner: it waits for its turn once more.
+            await writes.hold(self._client, found=found, suspend=True)
+            return
         if not is_held:
             for pod, why in self._gates.misfits(found, record=record):
                 self._notices.say_of_pod(pod, message=messages.misfit(why))
@@ -377,6 +381,15 @@ class GuestKeeper:
             await self._grow(found, record=record)
         if group is not None:
             await self._say_scheduled(group, record=record)
+
+    async def _has_no_plan(self, found: Known, *, record: GPUJob) -> bool:
+        """Whether a guest that was let go, and of which nothing runs, has pods and no plan by which they could start."""
+        if isinstance(found.guest, PodGroup) or record.spec.gpu is None or record.status.placement is not None:
+            return False
+        if not self._gates.is_idle(found) or not self._gates.unseated(found, record=record):
+            return False
+        # The store may not have the plan yet that was just written.
+        return (await writes.newest(self._client, record=record)).status.placement is None
 
     async def _grow(self, found: Known, *, record: GPUJob) -> None:
         """Let the pods wait by themselves by which a running guest has grown: it keeps no seats for them.

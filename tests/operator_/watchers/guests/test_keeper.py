@@ -345,10 +345,29 @@ async def test_all_pods_of_a_guest_without_gpus_have_seats(rig: Rig, api: Api) -
 
 async def test_no_gate_of_a_worker_opens_before_the_plan_is_seen(rig: Rig, api: Api) -> None:
     """The watch of the record may be later than that of its guest."""
+    api.answer(f"GET {RECORDS}/job-train", Answer(body=values_of(record())))
     rig.state.store.job_changed(record(status={"phase": "Queued"}))
     rig.guest(held(suspend=False))
     rig.pod(pod("one"))
     await rig.keep()
+    assert not api.of(f"PATCH {PODS}/one")
+    assert not api.of(f"PATCH {GUESTS}/train")
+
+
+async def test_a_guest_that_was_let_go_without_a_plan_waits_once_more(rig: Rig, api: Api) -> None:
+    """It was let go by the plan of a record that has gone, or by its owner: no gate of it would ever open."""
+    unplanned = record(status={"phase": "Starting"})
+    api.answer(f"GET {RECORDS}/job-train", Answer(body=values_of(unplanned)))
+    api.answer(f"PATCH {GUESTS}/train", Answer(body=values_of(held())))
+    rig.state.store.job_changed(unplanned)
+    rig.guest(held(suspend=False))
+    await rig.keep()
+    # Its pods are yet to come.
+    assert not api.of(f"PATCH {GUESTS}/train")
+    rig.pod(pod("one"))
+    await rig.keep()
+    (seen,) = api.of(f"PATCH {GUESTS}/train")
+    assert seen.body == {"metadata": {"uid": "uid-guest", "resourceVersion": "7"}, "spec": {"suspend": True}}
     assert not api.of(f"PATCH {PODS}/one")
 
 
