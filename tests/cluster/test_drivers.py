@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
