@@ -371,7 +371,7 @@ class GuestKeeper:
         if group is not None:
             await self._follow_group(group, found=found, record=record)
         if not is_held and await self._has_no_plan(found, record=record):
-            # It was let go for a record that has gone meanwhile, or by its owner: it waits for its turn once more.
+            # It was resumed for a record that has gone meanwhile, or by its owner: it waits for its turn once more.
             await writes.hold(self._client, found=found, suspend=True)
             return
         if not is_held:
@@ -383,7 +383,7 @@ class GuestKeeper:
             await self._say_scheduled(group, record=record)
 
     async def _has_no_plan(self, found: Known, *, record: GPUJob) -> bool:
-        """Whether a guest that was let go, and of which nothing runs, has pods and no plan by which they could start."""
+        """Whether a guest that was resumed, and of which nothing runs, has pods and no plan by which they could start."""
         if isinstance(found.guest, PodGroup) or record.spec.gpu is None or record.status.placement is not None:
             return False
         if not self._gates.is_idle(found) or not self._gates.unseated(found, record=record):
