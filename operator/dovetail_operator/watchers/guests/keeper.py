@@ -383,7 +383,7 @@ class GuestKeeper:
             await self._say_scheduled(group, record=record)
 
     async def _has_no_plan(self, found: Known, *, record: GPUJob) -> bool:
-        """Whether a guest that was resumed, and of which nothing runs, has pods and no plan by which they could start."""
+        """Whether a resumed guest, of which nothing runs, has pods and no plan by which they could start."""
         if isinstance(found.guest, PodGroup) or record.spec.gpu is None or record.status.placement is not None:
             return False
         if not self._gates.is_idle(found) or not self._gates.unseated(found, record=record):
