@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -123,21 +124,16 @@ def delete(manifests: Sequence[Manifest], *, kubectl: Path, kubeconfig: Path) ->
 
 
 def _kubectl(*how: str, manifests: Sequence[Manifest], kubectl: Path, kubeconfig: Path) -> None:
-    done = subprocess.run(
-        # Its cache would stay in ~/.kube when the sandbox is gone.
-        [
-            str(kubectl),
-            f"--kubeconfig={kubeconfig}",
-            f"--cache-dir={kubeconfig.parent / 'kubectl'}",
-            *how,
-            "--filename=-",
-        ],
-        input=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    # Its cache would stay in ~/.kube when the sandbox is gone, and has files that a group may write.
+    with tempfile.TemporaryDirectory(prefix="dovetail-kubectl-") as cache:
+        done = subprocess.run(
+            [str(kubectl), f"--kubeconfig={kubeconfig}", f"--cache-dir={cache}", *how, "--filename=-"],
+            input=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     if done.returncode != 0:
         raise ChartError(f"The API server refuses the chart: {done.stderr.strip()}")
 

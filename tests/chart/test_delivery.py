@@ -32,8 +32,9 @@ def test_only_with_the_plugin_may_the_extender_name_devices_in_a_binding(render:
 
 
 def test_with_the_plugin_no_one_removes_the_names_either(render: Render) -> None:
-    assert "(variables.annotationsWritten.filter" in policy(render(), "allocations")
-    assert "(variables.annotationsChanged.filter" in policy(render(config__delivery="NRI"), "allocations")
+    assert "(variables.annotationsWritten.filter" in policy(render(), "pods")
+    assert "(variables.annotationsWritten.filter" not in policy(render(config__delivery="NRI"), "pods")
+    assert "(variables.annotationsChanged.filter" in policy(render(config__delivery="NRI"), "pods")
 
 
 def test_with_the_plugin_the_agent_asks_it_for_the_management_device(render: Render) -> None:

@@ -173,10 +173,20 @@ TABLE: Final = (
                 },
             ),
             Can(
+                says="say of any PodGroup and PodGang that its pods are scheduled, or why not",
+                rights={
+                    "podgroups.scheduling.k8s.io": "list watch",
+                    "podgroups.scheduling.k8s.io/status": "patch",
+                    "podgangs.scheduler.grove.io": "list watch",
+                    "podgangs.scheduler.grove.io/status": "patch",
+                },
+            ),
+            Can(
                 says="read all pods with their environment, logs, events, queries of the history, nodes and quotas",
                 rights={
                     "pods": "list watch",
                     "pods/log": "get",
+                    "leaderworkersets.leaderworkerset.x-k8s.io": "list watch",
                     "events": "create list watch",
                     "nodes": "list watch",
                     "namespaces": "get",
