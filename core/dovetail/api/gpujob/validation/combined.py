@@ -1,10 +1,11 @@
-"""All rules on the spec of a GPUJob as one CEL rule at its root, which a write of the status does not evaluate. Pure.
+"""All rules on the spec of a GPUJob as one CEL rule at its root, which most writes of the status do not evaluate. Pure.
 
 The API server evaluates a CRD's rules at each write, also of a status, and a look into a spec costs by the number of
 its fields. One rule at the root sees the status and the version before: a write that changes the status is one of the
 status subresource, which leaves the spec as it is, so all rules on it hold. The main resource never changes a status.
 
-A write of something else, such as a label, leaves a spec alone that a later version of the rules would refuse.
+Only fields are compared whose equality the API server knows: it finds two equal times or optional values without a
+value unequal, and cannot compare whole specs. A write that none of them shows to be one of the status is evaluated.
 """
 
 import re
@@ -13,12 +14,21 @@ from typing import Any, Final
 
 Rule = dict[str, str]
 
-# A different number of fields ends the comparison early.
+_COMPARED: Final = ("phase", "reason", "message", "workersActive", "workersReady")
+_BEFORE: Final = "oldSelf.value().status"
+
+
+def _differs(field: str) -> str:
+    """Whether a field of both statuses differs. The size of a value of a dynamic type counts as none."""
+    both = f"has(self.status.{field}) && has({_BEFORE}.{field})"
+    return f"({both} && dyn(self.status).{field} != dyn({_BEFORE}).{field})"
+
+
+# A field that comes or goes makes another number of fields.
 _IS_OF_THE_STATUS: Final = (
-    "has(self.status) && (!has(oldSelf.value().status) || "
-    "size(dyn(self.status)) != size(dyn(oldSelf.value().status)) || self.status != oldSelf.value().status)"
+    f"oldSelf.hasValue() && has(self.status) && (!has({_BEFORE}) || size(dyn(self.status)) != size(dyn({_BEFORE})) || "
+    f"{' || '.join(map(_differs, _COMPARED))})"
 )
-_LEAVES_THE_SPEC: Final = f"oldSelf.hasValue() && ({_IS_OF_THE_STATUS} || self.spec == oldSelf.value().spec)"
 # Lists of one element bind names, because each lookup costs. A new job is compared with itself.
 _OLD: Final = "[oldSelf.hasValue() ? oldSelf.value().spec : self.spec]"
 
@@ -30,7 +40,7 @@ def combined(*, whole: Sequence[Rule], spec: Sequence[Rule]) -> dict[str, Any]:
     # What compares with the version before comes last: a new job breaks none of these.
     rules.sort(key=lambda rule: "oldSelf" in rule["rule"])
     return {
-        "rule": f"{_LEAVES_THE_SPEC} || [self.spec].all(spec, {_OLD}.all(old, {kept}))",
+        "rule": f"{_IS_OF_THE_STATUS} || [self.spec].all(spec, {_OLD}.all(old, {kept}))",
         "messageExpression": "".join(f"!({_said(rule['rule'])}) ? {_sentence(rule)} : " for rule in rules) + "''",
         "message": "the spec breaks a rule of its fields",
         "fieldPath": ".spec",
