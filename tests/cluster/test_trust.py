@@ -170,6 +170,6 @@ async def test_the_doctor_finds_nothing_wrong_with_the_sandbox_and_what_is_wrong
     await annotate(SECOND, names.SIMULATED_FAULTS, {"0": "GpuIsLost"})
     await reported(client, SECOND, lambda gpunode: gpunode.status.devices[0].health == "Unhealthy")
     _, text = await dovetail("doctor", SECOND, "-o", "json")
-    found = [each for each in json.loads(text) if each["level"] == "warning" and each["check"] == "node"]
+    found = [each for each in json.loads(text)["items"] if each["level"] == "warning" and each["check"] == "node"]
     assert [(each["subject"], each["message"]) for each in found] == [(SECOND, "GPU 0 is unhealthy: GpuIsLost")]
     assert (await dovetail("doctor", "no-such-node"))[0] == 3

@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from dovetail import names
+from dovetail_cli.cluster import this_machine
 from dovetail_sandbox import cluster, credential
 from dovetail_sandbox.cluster import Cluster
 from tests.agent.nvml_stub import DRIVER_NOT_LOADED, GPU_IS_LOST, LIBRARY, Scenario, built
@@ -375,6 +376,9 @@ VIEWS: Final[Mapping[str, Callable[[Site], Said]]] = {
     "explain": by_explain, "queue": by_queue,
 }  # fmt: skip
 
+# These speak of this machine where the others name its node.
+FOR_PEOPLE: Final = frozenset({"ginfo", "dry run", "explain", "queue"})
+
 
 def by_extender(site: Site) -> Said:
     """How many GPUs it places, and the words about GPU 0 that all nodes of the cause share."""
@@ -410,7 +414,8 @@ def closed_devices(sandbox: Cluster) -> dict[str, int]:
 def agree(site: Site, failure: Failure) -> None:
     """Return once every view says the same: what they show follows the API server in its own time."""
     for name, view in VIEWS.items():
-        _says(name, partial(view, site), wanted=(failure.left, failure.says))
+        sentence = this_machine.said(failure.says) if name in FOR_PEOPLE else failure.says
+        _says(name, partial(view, site), wanted=(failure.left, sentence))
     _says("extender", lambda: by_extender(site)[0], wanted=failure.left)
     assert failure.words in by_extender(site)[1]
     closed = {failure.closed_by: 2 - failure.left} if failure.closed_by else {}

@@ -52,6 +52,24 @@ SHOWN_ELSEWHERE: Final = {
     ("dovetail-operator", "patch", "trainjobs.trainer.kubeflow.org"): (
         "only where Kubeflow Trainer is installed: tests/cluster/test_trainer.py, in the slow suite"
     ),
+    ("dovetail-operator", "watch", "podgroups.scheduling.k8s.io"): (
+        "only where the API is on, on a sandbox of 1.37: tests/cluster/test_gangs.py, in the slow suite"
+    ),
+    ("dovetail-operator", "patch", "podgroups.scheduling.k8s.io/status"): (
+        "only where the API is on, on a sandbox of 1.37: tests/cluster/test_gangs.py, in the slow suite"
+    ),
+    ("dovetail-operator", "watch", "podgangs.scheduler.grove.io"): (
+        "only where Grove's API is: tests/cluster/test_gangs_of_roles.py, in the slow suite"
+    ),
+    ("dovetail-operator", "patch", "podgangs.scheduler.grove.io/status"): (
+        "only where Grove's API is: tests/cluster/test_gangs_of_roles.py, in the slow suite"
+    ),
+    ("dovetail-operator", "watch", "leaderworkersets.leaderworkerset.x-k8s.io"): (
+        "only where LeaderWorkerSet is installed: tests/cluster/test_gangs_of_roles.py, in the slow suite"
+    ),
+    ("dovetail-operator", "get", "poddisruptionbudgets.policy"): (
+        "asked after a conflict over what a budget records: tests/operator_/writes/test_pods.py"
+    ),
     ("dovetail-operator", "watch", "nodepools.karpenter.sh"): (
         "only where Karpenter is installed: tests/cluster/test_growing.py, in the slow suite"
     ),
