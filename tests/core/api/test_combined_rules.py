@@ -9,9 +9,9 @@ SPEC = [
 
 
 def test_all_rules_hold_of_a_new_spec_and_of_a_changed_one() -> None:
-    _, _, rest = combined(whole=WHOLE, spec=SPEC)["rule"].partition("oldSelf.value().spec) || ")
+    _, _, rest = combined(whole=WHOLE, spec=SPEC)["rule"].partition(") || [self.spec]")
     assert rest == (
-        "[self.spec].all(spec, [oldSelf.hasValue() ? oldSelf.value().spec : self.spec].all(old, "
+        ".all(spec, [oldSelf.hasValue() ? oldSelf.value().spec : self.spec].all(old, "
         "(size(self.metadata.name) <= self.spec.room) && (has(spec.a) == has(old.a)) && "
         "(!has(spec.b) || self.spec.b == 'x') && (self.spec.c > 0)))"
     )
