@@ -61,7 +61,7 @@ ROLES: Final = {
     "writer": [rule("get create patch delete", "gpujobs")],
     "node-admin": [rule("patch", "gpunodes")],
     # Asks what a change would do; the API server refuses to read the quota for the change itself.
-    "quota-planner": [rule("get", "gpuquotas"), rule("patch", "gpuquotas")],
+    "quota-planner": [rule("patch", "gpuquotas")],
 }
 
 
