@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from math import inf
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote_plus, urlsplit
 
 import aiohttp
@@ -18,8 +17,8 @@ from oauthlib.oauth2 import WebApplicationClient
 
 from dovetail.api.reasons import problems as says
 from dovetail.decoding import UnreadableError, decode
-from dovetail.kube.auth import trust
 from dovetail_gateway.oidc.errors import AwayError, RefusedError
+from dovetail_gateway.outgoing import OutgoingClient
 
 _SECONDS: Final = 10.0
 # Anybody can begin a sign-in, so that this bounds what the provider is asked.
@@ -80,31 +79,17 @@ class _Error(msgspec.Struct, frozen=True, kw_only=True):
     error_description: str = ""
 
 
-class Provider:
+class Provider(OutgoingClient):
     """Asks one provider. Use it in `async with`. Its methods raise `AwayError` and `RefusedError`."""
 
     def __init__(self, options: ProviderOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(ca_file=options.ca_file, seconds=_SECONDS)
         self.options = options
         self._clock = clock
         self._client = WebApplicationClient(options.client_id)
-        self._http: aiohttp.ClientSession | None = None
         self._metadata: _Metadata | None = None
         self._read_at = -inf
         self._reading: asyncio.Future[_Metadata] | None = None
-
-    async def __aenter__(self) -> Self:
-        ca_file = self.options.ca_file
-        context = trust.client_context(ca_file=None if ca_file is None else str(ca_file))
-        self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context), timeout=aiohttp.ClientTimeout(total=_SECONDS)
-        )
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._http is not None:
-            await self._http.close()
 
     async def authorization_url(self, *, state: str, nonce: str, verifier: str) -> str:
         """Where the browser goes to sign in."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, fields
 from http import HTTPStatus
 from math import inf
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import aiohttp
 import msgspec
@@ -20,8 +19,8 @@ from dovetail.answers.use.series import SeriesRow
 from dovetail.api.reasons import problems as says
 from dovetail.decoding import UnreadableError, decode
 from dovetail.gpu.models import normalise
-from dovetail.kube.auth import trust
 from dovetail_gateway.access.shared_calls import SharedCalls
+from dovetail_gateway.outgoing import OutgoingClient
 from dovetail_gateway.samples.columns import Floats
 from dovetail_gateway.samples.rings import Grid
 from dovetail_gateway.samples.series import DeviceSums, of_sums
@@ -83,30 +82,16 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     data: _Data = _Data()
 
 
-class Prometheus:
+class Prometheus(OutgoingClient):
     """The curves from one Prometheus. Use it in `async with`."""
 
     def __init__(self, options: PrometheusOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(ca_file=options.ca_file, seconds=_SECONDS)
         self._options = options
         self._clock = clock
-        self._http: aiohttp.ClientSession | None = None
         self._kept: OrderedDict[tuple[Group, str | None, Grid], list[SeriesRow]] = OrderedDict()
         self._calls: SharedCalls[tuple[Group, str | None, Grid], list[SeriesRow]] = SharedCalls()
         self._problem, self._rests_until = "", -inf
-
-    async def __aenter__(self) -> Self:
-        ca_file = self._options.ca_file
-        context = trust.client_context(ca_file=None if ca_file is None else str(ca_file))
-        self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context), timeout=aiohttp.ClientTimeout(total=_SECONDS)
-        )
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._http is not None:
-            await self._http.close()
 
     async def rows(self, of: Group, *, name: str | None, times: Grid) -> list[SeriesRow]:
         """The curves of the subject. Raises `NoSamplesError` and `SourceError`."""

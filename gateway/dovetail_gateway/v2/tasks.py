@@ -11,7 +11,7 @@ from dovetail.answers.v2 import Kind, Started, State, Task, TaskList
 from dovetail.api.access_reviews import Act
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.reasons import problems as says
-from dovetail.api.reasons.clause import said_by
+from dovetail.api.reasons.clause import sentence_from
 from dovetail.api.resources import GPUJOBS
 from dovetail.config.errors import ConfigError
 from dovetail.decoding import UnreadableError, convert
@@ -160,7 +160,7 @@ class Tasks:
             asked, who=who, sees=await self._cache.seen_by(caller, named=[self._namespace])
         )
         if found.outcome in _NEVER:
-            raise RequestFailedError(409, reason=found.reason or "Invalid", sentence=said_by(found))
+            raise RequestFailedError(409, reason=found.reason or "Invalid", sentence=sentence_from(found))
 
     def _devices(self) -> Devices:
         return devices_of(self._cache.node_uses(), indexes=self._cache.device_indexes)

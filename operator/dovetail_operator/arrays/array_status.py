@@ -13,7 +13,7 @@ import msgspec
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Phase, Tasks, is_finished
 from dovetail.api.meta import Condition, find_condition
 from dovetail.api.reasons import arrays as says
-from dovetail.api.reasons.clause import NOTHING, Sentence, said_by
+from dovetail.api.reasons.clause import NOTHING, Sentence, sentence_from
 from dovetail.api.reasons.codes import EVALUATING
 from dovetail.api.reasons.conditions import ALL_SUCCEEDED, ARRAY_RELEASED, condition
 from dovetail.formats.durations import human, moment, timestamp
@@ -157,7 +157,7 @@ def _under_way(progress: Progress, *, ended: int) -> tuple[Phase, Sentence]:
     first = next(iter(progress.in_line or progress.under_way), None)
     if first is None:
         return "Queued", says.TASKS_UNMADE()
-    why = said_by(first.status) if first.status.message else says.IN_EVALUATION()
+    why = sentence_from(first.status) if first.status.message else says.IN_EVALUATION()
     phase: Phase = "Starting" if any(each.status.phase in _BEGUN for each in progress.under_way) else "Queued"
     return phase, said + says.TASK_SAYS(task=task_index(first)) + why.with_reason(why.reason or EVALUATING.code)
 

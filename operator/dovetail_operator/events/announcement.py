@@ -6,7 +6,7 @@ from typing import Final
 from dovetail.api.builtin import Severity
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
-from dovetail.api.reasons.clause import NOTHING, Sentence, said_by
+from dovetail.api.reasons.clause import NOTHING, Sentence, sentence_from
 from dovetail.api.reasons.events import AFTER, ENDS_AT, MOVED, ON, PHASE, STARTS_ABOUT
 from dovetail.api.resources import GPUJOBS, Resource
 from dovetail.jobs.plan import nodes_by_worker
@@ -62,7 +62,7 @@ def announcement(job: GPUJob, *, status: GPUJobStatus, tells_starts: bool = Fals
     return Announcement(
         about=job.metadata,
         severity="Warning" if {status.reason, status.phase} & _WARNINGS else "Normal",
-        why=(said_by(status) if status.message else _plain(status)).with_reason(reason or "Queued"),
+        why=(sentence_from(status) if status.message else _plain(status)).with_reason(reason or "Queued"),
     )
 
 

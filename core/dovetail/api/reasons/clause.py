@@ -68,7 +68,7 @@ class Sentence:
         return _OF_JOBS[self.reason]
 
 
-class Told(Protocol):
+class Explained(Protocol):
     """What has a reason and its sentence, such as the status of a job or the answer of a dry run."""
 
     @property
@@ -84,7 +84,7 @@ class Told(Protocol):
         """The clauses of the sentence."""
 
 
-def said_by(status: Told) -> Sentence:
+def sentence_from(status: Explained) -> Sentence:
     """The sentence that a status or an answer has."""
     return Sentence(reason=status.reason, message=status.message, clauses=tuple(status.details))
 
