@@ -116,12 +116,18 @@ class Machine:
         if living.done():
             await living
 
+    @property
+    def ran(self) -> list[str]:
+        """A line for each time the job ran. The shell makes the file before it writes to it."""
+        counted = self.folder / "count"
+        return counted.read_text().splitlines() if counted.exists() else []
+
     def _go_on(self, life: PodLife) -> None:
         """What others do: let the job end, delete its pod, and tell of that."""
         if self.phase == "Running" and not self.is_ended_by_deletion:
             (self.folder / "go").touch()
         wanted = "Running" if self.is_ended_by_deletion else "Failed"
-        if self.phase == wanted and (self.folder / "count").exists() and not self.is_deleting:
+        if self.phase == wanted and self.ran and not self.is_deleting:
             self.is_deleting = True
             life.seen(self.pod())
         if self.is_deleted:
@@ -160,10 +166,9 @@ def test_a_job_runs_once_wherever_the_local_node_is_killed(
         last = machine.statuses[-1]
         assert last["phase"] in ENDED
         phases = [phase for phase, _ in itertools.groupby(each["phase"] for each in machine.statuses)]
-        ran = (machine.folder / "count").read_text().splitlines()
         left = sorted(path.name for path in (machine.folder / "runs").iterdir())
         terminated = last["containerStatuses"][0]["state"]["terminated"]
-        return phases, terminated["exitCode"], terminated["reason"], ran, machine.is_deleted, left
+        return phases, terminated["exitCode"], terminated["reason"], machine.ran, machine.is_deleted, left
 
     number = at_each_effect(make, journey=journey, end=end, restart=lambda machine: machine)
     assert number >= 7
