@@ -69,6 +69,7 @@ class PrometheusOptions:
 
 class _Curve(msgspec.Struct, frozen=True, kw_only=True):
     metric: dict[str, str]
+    # A number as text: it may be NaN or infinite, for which JSON has no numbers.
     values: list[tuple[float, str]]
 
 
@@ -113,7 +114,10 @@ class Prometheus(OutgoingClient):
     async def _read(self, of: Group, *, name: str | None, times: Grid) -> list[SeriesRow]:
         asked = queries(of, name=name, step=times.step, labels=self._options.labels)
         answers = await asyncio.gather(*(self._ask(query, times=times) for query in asked.values()))
-        found = sums(dict(zip(asked, answers, strict=True)), of=of, times=times)
+        try:
+            found = sums(dict(zip(asked, answers, strict=True)), of=of, times=times)
+        except (ValueError, OverflowError) as error:
+            raise self._wrong(f"answers with a sample that is no number: {error}") from error
         if of == "Model" and name is not None:
             found = {each: its for each, its in found.items() if each == name}
         if not found and name is not None:

@@ -140,6 +140,15 @@ FAILURES: dict[str, tuple[Callable[[], web.Response], str]] = {
         lambda: web.json_response({"status": "error", "error": "query timed out"}, status=503),
         "refuses the query: query timed out",
     ),
+    "a sample that is no number": (
+        lambda: web.json_response(
+            {
+                "status": "success",
+                "data": {"result": [{"metric": {"node": "a"}, "values": [[BEGIN.timestamp() - 600, "much"]]}]},
+            }
+        ),
+        "answers with a sample that is no number: could not convert string to float: 'much'",
+    ),
 }
 
 
