@@ -20,7 +20,10 @@ Skipped = Literal["repeated", "limited"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """What happened to an object `count` times, from `first` to `last`. `host` is the node that reports it."""
+    """What happened to an object `count` times, from `first` to `last`. `host` is the node that reports it.
+
+    `adds` says that it adds to what other events say of the object: none of them replaces it, or is replaced by it.
+    """
 
     about: ObjectReference
     severity: Severity
@@ -30,6 +33,7 @@ class Occurrence:
     last: datetime
     count: int = 1
     host: str = ""
+    adds: bool = False
 
     @property
     def sameness(self) -> tuple[str, str, str, str]:

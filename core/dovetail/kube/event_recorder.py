@@ -1,8 +1,8 @@
 """Records Kubernetes Events, which `kubectl describe` shows. Events are for people: their loss is logged and harmless.
 
 A recorder sends in the background, slowly while its process has more urgent work. An event that still waits is replaced
-by a newer one about the same object, unless it is a warning. Each event has the time when it happened, however late it
-is sent.
+by a newer one about the same object, unless it is a warning or adds to others. Each event has the time when it
+happened, however late it is sent.
 """
 
 import asyncio
@@ -104,10 +104,31 @@ class EventRecorder:
         self._waiting: dict[str, _Waiting] = {}
         self._busy_until = float("-inf")
 
-    def event(self, about: ObjectReference, *, severity: Severity, reason: str, message: str, host: str = "") -> None:
-        """Send an event in the background. `host` is the node that reports it, if a node does."""
+    def event(
+        self,
+        about: ObjectReference,
+        *,
+        severity: Severity,
+        reason: str,
+        message: str,
+        host: str = "",
+        adds: bool = False,
+    ) -> None:
+        """Send an event in the background. `host` is the node that reports it, if a node does.
+
+        `adds` keeps it from being replaced by a newer event about the object, and from replacing one.
+        """
         at = self._now()
-        seen = Occurrence(about=about, severity=severity, reason=reason, message=message, first=at, last=at, host=host)
+        seen = Occurrence(
+            about=about,
+            severity=severity,
+            reason=reason,
+            message=message,
+            first=at,
+            last=at,
+            host=host,
+            adds=adds,
+        )
         found = self._correlator.correlate(seen, now=self._clock())
         if isinstance(found, Occurrence):
             self._put(found)
@@ -195,7 +216,7 @@ def manifest(event: Occurrence, *, component: str) -> dict[str, Any]:
 
 def _place(event: Occurrence) -> str:
     """The key of an event that waits: a newer event with the same key replaces it."""
-    return event.about.uid if event.severity == "Normal" else "/".join(event.sameness)
+    return event.about.uid if event.severity == "Normal" and not event.adds else "/".join(event.sameness)
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:

@@ -19,12 +19,16 @@ _WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """An event about the GPUJob, or another object `of` this kind, with the metadata `about`."""
+    """An event about the GPUJob, or another object `of` this kind, with the metadata `about`.
+
+    `adds` says that it comes with another event, which it does not replace.
+    """
 
     about: ObjectMeta
     severity: Severity
     why: Sentence
     of: Resource = GPUJOBS
+    adds: bool = False
 
     @property
     def reason(self) -> str:
@@ -92,7 +96,8 @@ def first_estimate(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
         latest=now.estimated_start_latest or now.estimated_start,
         basis=now.basis,
     )
-    return Announcement(about=job.metadata, severity="Normal", why=why)
+    # One write of the status may bring both the reason and the estimate.
+    return Announcement(about=job.metadata, severity="Normal", why=why, adds=True)
 
 
 def _leaving(before: GPUJobStatus, *, status: GPUJobStatus) -> Sentence | None:

@@ -49,7 +49,7 @@ class JobEvents:
             namespace=news.about.namespace,
             uid=news.about.uid,
         )
-        self._recorder.event(about, severity=news.severity, reason=news.reason, message=news.message)
+        self._recorder.event(about, severity=news.severity, reason=news.reason, message=news.message, adds=news.adds)
 
     async def run(self) -> None:
         """Send until cancelled."""

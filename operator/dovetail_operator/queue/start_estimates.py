@@ -123,7 +123,10 @@ class StartEstimates:
         self._wake_up.within(seconds=RENEWAL_SECONDS)
 
     def _update_verdicts(self, cycle: Cycle) -> None:
-        """Put new estimates into the verdicts of waiting jobs. Their positions stay."""
+        """Put new estimates into the verdicts of waiting jobs. Their positions stay.
+
+        First reasons wait for this: those of jobs without an estimate are written too.
+        """
         for uid, place in self.places.items():
             known = self._state.decisions.verdicts.get(uid)
             if isinstance(known, Waits) and known.queue is not None and known.queue.basis != BASIS_OF_PREEMPTION:
@@ -132,6 +135,7 @@ class StartEstimates:
                 news = msgspec.structs.replace(known, queue=queue)
                 if news != known:
                     self._updates.update(news, before=known, rank=position - 1, key=cycle.keys[uid])
+        self._updates.estimated(cycle.keys)
 
     def _withdraw(self, places: Mapping[str, QueuePlace], *, cycle: Cycle) -> None:
         """Withdraw estimates at once from jobs that are no longer expected to start."""

@@ -2,10 +2,13 @@
 
 A number in a message changes with every pod. Writing it for each of thousands of jobs would take all the time. If the
 reason stays the same, only the first jobs get a new message, position and estimate, and only at intervals.
+
+The first reason of a job waits a moment for the estimate of its start, so that one write has both.
 """
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -16,6 +19,8 @@ from dovetail_operator.state.decisions import Decisions
 RENEWAL_SECONDS: Final = 30.0
 # Jobs get their messages at different times: those due within this time share one cycle.
 _TOGETHER_SECONDS: Final = 5.0
+# How long a first reason waits for an estimate: where nothing else is estimated, it comes within milliseconds.
+_ESTIMATE_SECONDS: Final = 1.0
 
 
 class VerdictUpdates:
@@ -34,20 +39,49 @@ class VerdictUpdates:
         self._admitted = admitted
         self._wake_up = wake_up
         self._pacing = VerdictPacing()
+        # By UID: the jobs whose first reason waits for an estimate, and the timers that end that.
+        self._awaiting: dict[str, tuple[str, asyncio.TimerHandle]] = {}
 
     def update(self, verdict: Verdict, *, before: Verdict | None, rank: int, key: str, at_once: bool = False) -> None:
         """Give the job with this key a new verdict, now or after a pause. `rank` is the position from 0."""
-        now = time.monotonic()
-        if at_once or not self._pacing.hold_back(verdict, before=before, rank=rank, now=now):
-            self._decisions.set_verdict(verdict.key, verdict=verdict)
+        now, uid = time.monotonic(), verdict.key
+        is_awaited = uid in self._awaiting and _has_estimate(verdict)
+        if at_once or is_awaited or not self._pacing.hold_back(verdict, before=before, rank=rank, now=now):
+            self._decisions.set_verdict(uid, verdict=verdict)
+            if before is None and rank < RENEWED_JOBS and not at_once and _may_get_estimate(verdict):
+                self._await_estimate(uid, key=key)
+                return
+            self._stop_awaiting(uid)
             (self._admitted if isinstance(verdict, Admitted) else self._changed)(key)
         elif rank < RENEWED_JOBS:
-            self._wake_up.within(seconds=self._pacing.renewed_in(verdict.key, now=now))
+            self._wake_up.within(seconds=self._pacing.renewed_in(uid, now=now))
+
+    def estimated(self, uids: Container[str]) -> None:
+        """Mark those of these jobs that wait for an estimate: estimates were made, and there is none for them."""
+        for uid in [uid for uid in self._awaiting if uid in uids]:
+            self._mark_awaiting(uid)
 
     def keep(self, uids: AbstractSet[str]) -> None:
         """Drop the verdicts on all other jobs, which no longer wait."""
         self._decisions.keep_verdicts(uids)
         self._pacing.forget_all_but(uids)
+        for uid in [uid for uid in self._awaiting if uid not in uids]:
+            self._stop_awaiting(uid)
+
+    def _await_estimate(self, uid: str, *, key: str) -> None:
+        self._stop_awaiting(uid)
+        timer = asyncio.get_running_loop().call_later(_ESTIMATE_SECONDS, self._mark_awaiting, uid)
+        self._awaiting[uid] = key, timer
+
+    def _stop_awaiting(self, uid: str) -> None:
+        if uid in self._awaiting:
+            _, timer = self._awaiting.pop(uid)
+            timer.cancel()
+
+    def _mark_awaiting(self, uid: str) -> None:
+        key, _ = self._awaiting[uid]
+        self._stop_awaiting(uid)
+        self._changed(key)
 
 
 class VerdictPacing:
@@ -61,8 +95,7 @@ class VerdictPacing:
         if isinstance(verdict, Waits) and isinstance(before, Waits) and verdict.reason == before.reason:
             early = now < self._written_at.get(verdict.key, 0.0) + RENEWAL_SECONDS
             urgent = (
-                _is_first_estimate(verdict, before=before)
-                or _keeps_other_room(verdict, before=before)
+                _keeps_other_room(verdict, before=before)
                 or verdict.provisioning != before.provisioning
                 or verdict.reshaping != before.reshaping
             )
@@ -80,9 +113,13 @@ class VerdictPacing:
         self._written_at = {key: at for key, at in self._written_at.items() if key in keys}
 
 
-def _is_first_estimate(verdict: Waits, *, before: Waits) -> bool:
-    known, news = before.queue, verdict.queue
-    return news is not None and news.estimated_start is not None and (known is None or known.estimated_start is None)
+def _may_get_estimate(verdict: Verdict) -> bool:
+    """Whether the job has a place in the queue, and no estimate yet."""
+    return isinstance(verdict, Waits) and verdict.queue is not None and verdict.queue.estimated_start is None
+
+
+def _has_estimate(verdict: Verdict) -> bool:
+    return isinstance(verdict, Waits) and verdict.queue is not None and verdict.queue.estimated_start is not None
 
 
 def _keeps_other_room(verdict: Waits, *, before: Waits) -> bool:

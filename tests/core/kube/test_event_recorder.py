@@ -44,10 +44,16 @@ class Desk:
         )
 
     def record(
-        self, name: str = "x", *, reason: str = "Running", message: str = "on a", severity: Severity = "Normal"
+        self,
+        name: str = "x",
+        *,
+        reason: str = "Running",
+        message: str = "on a",
+        severity: Severity = "Normal",
+        adds: bool = False,
     ) -> None:
         about = ObjectReference(api_version="v1", kind="Pod", name=name, namespace="team", uid=f"uid-{name}")
-        self.recorder.event(about, severity=severity, reason=reason, message=message)
+        self.recorder.event(about, severity=severity, reason=reason, message=message, adds=adds)
 
     def count(self, outcome: Outcome) -> int:
         return self.outcomes.count(outcome)
@@ -126,6 +132,19 @@ async def test_while_it_waits_a_normal_event_is_replaced_by_the_next_and_a_warni
     assert sorted(desk.posted) == [
         ("x", "BadCard"), ("x", "OverPromise"), ("x", "OverPromise"), ("x", "Running"), ("y", "Starting"),
     ]  # fmt: skip
+    assert desk.count("replaced") == 1
+
+
+async def test_while_it_waits_an_event_that_adds_to_others_is_not_replaced_and_replaces_none(
+    desk: Desk, api: Api
+) -> None:
+    api.answer(POST, Answer(body={}), Answer(body={}))
+    desk.record(reason="Resources")
+    desk.record(reason="StartEstimated", adds=True)
+    desk.record(reason="Reserved")
+    async with desk.at_work():
+        await eventually(lambda: desk.count("posted") == 2)
+    assert sorted(desk.posted) == [("x", "Reserved"), ("x", "StartEstimated")]
     assert desk.count("replaced") == 1
 
 

@@ -269,15 +269,16 @@ def test_an_estimate_that_counts_on_a_job_without_a_limit_says_so() -> None:
     assert place.basis == "1 job has ended on a by then, if 1 without a time limit run as long as is configured"
 
 
-def test_a_first_estimate_is_told_at_once_and_another_after_a_while() -> None:
+def test_a_first_estimate_that_comes_after_the_reason_is_told_after_a_while_like_another_one() -> None:
     teller = VerdictPacing()
     waits = msgspec.structs.replace(NO_ROOM, queue=QueuePlace(position=1))
     teller.hold_back(waits, before=None, rank=0, now=0)
     first = msgspec.structs.replace(NO_ROOM, queue=QueuePlace(position=1, estimated_start=at(60)))
-    assert not teller.hold_back(first, before=waits, rank=0, now=1)
+    assert teller.hold_back(first, before=waits, rank=0, now=1)
+    assert not teller.hold_back(first, before=waits, rank=0, now=RENEWAL_SECONDS)
     other = msgspec.structs.replace(NO_ROOM, queue=QueuePlace(position=1, estimated_start=at(90)))
-    assert teller.hold_back(other, before=first, rank=0, now=2)
-    assert not teller.hold_back(other, before=first, rank=0, now=1 + RENEWAL_SECONDS)
+    assert teller.hold_back(other, before=first, rank=0, now=RENEWAL_SECONDS + 1)
+    assert not teller.hold_back(other, before=first, rank=0, now=2 * RENEWAL_SECONDS)
 
 
 def verdicts_before(state: State, *, reason: Reason) -> dict[str, Verdict]:

@@ -370,7 +370,7 @@ def test_a_job_on_which_the_cycle_fails_is_marked_and_stops_no_other(monkeypatch
     assert (rig.changed, rig.admitted) == (["team/odd"], ["team/x"])
 
 
-def test_a_job_that_waits_gets_an_estimate_of_its_start() -> None:
+def test_a_job_that_waits_gets_its_reason_and_an_estimate_of_its_start_at_once() -> None:
     async def scenario(rig: Rig) -> None:
         rig.fill(seconds=3600)
         rig.put("x")
@@ -379,7 +379,7 @@ def test_a_job_that_waits_gets_an_estimate_of_its_start() -> None:
         assert place is not None
         assert place.estimated_start == at(3630)
 
-    assert play(Rig, scenario).changed == ["team/x", "team/x"]
+    assert play(Rig, scenario).changed == ["team/x"]
 
 
 @pytest.mark.parametrize(
@@ -394,11 +394,25 @@ def test_estimates_leave_a_rush_to_the_statuses_but_not_for_ever(
         rig.fill(seconds=3600)
         rig.put("x")
         await asyncio.sleep(after_seconds)
+        assert ("uid-x" in rig.loop._estimates.places) == estimated
+
+    play(Rig, scenario)
+
+
+@pytest.mark.parametrize(("after_seconds", "estimated"), [(25, False), (40, True)])
+def test_an_estimate_that_a_rush_has_delayed_comes_with_the_next_numbers(after_seconds: float, estimated: bool) -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.busy_until = 5.0
+        rig.fill(seconds=3600)
+        rig.put("x")
+        await asyncio.sleep(2)
+        assert rig.changed == ["team/x"], "the reason waits a second for it"
+        await asyncio.sleep(after_seconds - 2)
         place = rig.verdict("x").queue
         assert place is not None
         assert (place.estimated_start is not None) == estimated
 
-    play(Rig, scenario)
+    assert len(play(Rig, scenario).changed) == 1 + estimated
 
 
 def test_the_jobs_that_were_ended_in_a_rush_are_reconciled_again_when_it_is_over() -> None:

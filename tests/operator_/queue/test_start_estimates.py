@@ -41,7 +41,7 @@ class Rig:
         self.wake_up = WakeUp()
         self.surveys: list[float] = []
         self.on_survey: Callable[[], object] = lambda: None
-        updates = VerdictUpdates(
+        self.updates = updates = VerdictUpdates(
             self.state.decisions, changed=self.changed.append, admitted=self.changed.append, wake_up=self.wake_up
         )
         caches = caches_for(self.state)
@@ -265,3 +265,21 @@ def test_an_estimate_that_fails_is_made_again_after_a_pause_of_a_second() -> Non
     assert second - first >= 1
     assert third - second >= 1
     assert list(rig.estimates.places) == [UID]
+
+
+def test_first_reasons_are_written_once_estimates_are_made_with_them_or_without() -> None:
+    async def scenario(rig: Rig) -> None:
+        large = make_job("large", status={"number": 3}, gpu=8)
+        rig.state.store.job_changed(large)
+        rig.state.decisions.withdraw_verdict(UID)
+        for name in ("x", "large"):
+            verdict = msgspec.structs.replace(WAITS, key=f"uid-{name}")
+            rig.updates.update(verdict, before=None, rank=0, key=f"team/{name}")
+        assert rig.changed == []
+        rig.estimates.request()
+        await asyncio.sleep(0.5)
+        assert sorted(rig.changed) == ["team/large", "team/x"]
+
+    rig = play(scenario)
+    assert len(rig.changed) == 2
+    assert rig.place.estimated_start == at(3630)

@@ -1,6 +1,7 @@
 """Which verdicts reach a job's status, and when: by reason, rank, estimate and reserved room."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from dovetail_operator.queue.verdict_updates import RENEWED_JOBS, VerdictPacing,
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.decisions import Decisions
 from tests.operator_.builders import LET_GO, at
+from tests.virtual_time import run
 
 
 def waits(reason: Any = "Resources", message: str = "", **place: Any) -> Waits:
@@ -44,13 +46,11 @@ def is_held_back(verdict: Verdict, before: Verdict | None, *, rank: int = 0, aft
         pytest.param(waits("Quota"), KNOWN, RENEWED_JOBS, False, id="another reason far back"),
         pytest.param(LET_GO, KNOWN, 0, False, id="it may start"),
         pytest.param(KNOWN, LET_GO, RENEWED_JOBS, False, id="it may not start any more"),
-        pytest.param(waits(estimated_start=at(9)), KNOWN, 0, False, id="the first estimate"),
-        pytest.param(waits(estimated_start=at(9)), waits(basis="x"), 0, False, id="the first estimate with a place"),
+        pytest.param(waits(estimated_start=at(9)), KNOWN, 0, True, id="the first estimate"),
+        pytest.param(waits(estimated_start=at(9)), waits(basis="x"), 0, True, id="the first estimate with a place"),
         pytest.param(waits(estimated_start=at(9)), waits(estimated_start=at(8)), 0, True, id="another estimate"),
         pytest.param(waits(basis="x"), waits(estimated_start=at(8)), 0, True, id="an estimate that is gone"),
         pytest.param(KNOWN, waits(estimated_start=at(8)), 0, True, id="a place that is gone"),
-        pytest.param(waits(estimated_start=at(9)), KNOWN, RENEWED_JOBS, True, id="the first estimate far back"),
-        pytest.param(waits(estimated_start=at(9)), KNOWN, RENEWED_JOBS - 1, False, id="the last of the first jobs"),
         pytest.param(waits(reserved=room("a")), waits(basis="x"), 0, False, id="reserved room"),
         pytest.param(waits(reserved=room("b")), waits(reserved=room("a")), 0, False, id="other reserved room"),
         pytest.param(waits(reserved=room("a")), waits(reserved=room("a")), 0, True, id="the same reserved room"),
@@ -62,9 +62,15 @@ def test_a_verdict_is_held_back_where_it_is(verdict: Verdict, before: Verdict | 
     assert is_held_back(verdict, before, rank=rank) is held
 
 
-@pytest.mark.parametrize(("after", "held"), [(29.9, True), (30.0, False)])
-def test_a_number_is_renewed_after_thirty_seconds(after: float, held: bool) -> None:
-    assert is_held_back(waits(message="new"), KNOWN, after=after) is held
+@pytest.mark.parametrize("news", [waits(message="new"), waits(estimated_start=at(9))], ids=["number", "estimate"])
+@pytest.mark.parametrize(
+    ("after", "rank", "held"),
+    [(29.9, 0, True), (30.0, 0, False), (30.0, RENEWED_JOBS - 1, False), (30.0, RENEWED_JOBS, True)],
+)
+def test_numbers_and_estimates_of_the_first_jobs_are_renewed_after_thirty_seconds(
+    news: Verdict, after: float, rank: int, held: bool
+) -> None:
+    assert is_held_back(news, KNOWN, rank=rank, after=after) is held
 
 
 def test_a_verdict_that_is_held_back_does_not_begin_the_pause_again() -> None:
@@ -152,3 +158,89 @@ async def test_a_job_that_waits_no_more_has_no_verdict_and_no_pause() -> None:
     assert desk.decisions.verdicts == {}
     desk.updates.update(waits(message="new"), before=KNOWN, rank=0, key="team/x")
     assert desk.changed == ["team/x", "team/x"]
+
+
+# A place in the queue, for which an estimate may come.
+PLACED = waits(basis="x")
+ESTIMATED = waits(estimated_start=at(9))
+
+
+def marked_at(scenario: Callable[[Desk], object], *, rank: int = 0, first: Waits = PLACED) -> tuple[Desk, list[float]]:
+    """The desk, and when it marked the job: after its first verdict at 0 s, and what happens half a second later."""
+    moments: list[float] = []
+
+    async def play() -> Desk:
+        desk, loop = Desk(), asyncio.get_running_loop()
+        began = loop.time()
+        desk.updates._changed = lambda _: moments.append(round(loop.time() - began, 3))
+        desk.update(first, rank=rank)
+        await asyncio.sleep(0.5)
+        scenario(desk)
+        await asyncio.sleep(100)
+        return desk
+
+    return run(play()), moments
+
+
+def nothing(_desk: Desk) -> None:
+    """Nothing happens."""
+
+
+def test_a_first_reason_waits_a_second_for_the_estimate_of_its_start() -> None:
+    desk, moments = marked_at(nothing)
+    assert (moments, desk.decisions.verdicts) == ([1.0], {"uid-x": PLACED})
+
+
+def test_a_first_reason_and_its_estimate_are_one_write() -> None:
+    desk, moments = marked_at(lambda desk: desk.update(ESTIMATED))
+    assert (moments, desk.decisions.verdicts) == ([0.5], {"uid-x": ESTIMATED})
+
+
+def test_a_first_reason_does_not_wait_on_once_estimates_are_made_without_one_for_it() -> None:
+    assert marked_at(lambda desk: desk.updates.estimated({"uid-x"}))[1] == [0.5]
+    assert marked_at(lambda desk: desk.updates.estimated({"uid-y"}))[1] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("first", "rank"),
+    [
+        pytest.param(KNOWN, 0, id="no place in the queue"),
+        pytest.param(ESTIMATED, 0, id="an estimate"),
+        pytest.param(PLACED, RENEWED_JOBS, id="far back"),
+    ],
+)
+def test_a_first_reason_for_which_no_estimate_comes_is_not_delayed(first: Waits, rank: int) -> None:
+    assert marked_at(nothing, first=first, rank=rank)[1] == [0.0]
+
+
+def test_the_last_of_the_first_jobs_waits_for_its_estimate() -> None:
+    assert marked_at(nothing, rank=RENEWED_JOBS - 1)[1] == [1.0]
+
+
+def test_another_number_does_not_end_the_wait_and_another_reason_does() -> None:
+    assert marked_at(lambda desk: desk.update(waits(message="new", basis="x")))[1] == [1.0]
+    desk, moments = marked_at(lambda desk: desk.update(waits("Quota", basis="x")))
+    assert (moments, desk.decisions.verdicts) == ([0.5], {"uid-x": waits("Quota", basis="x")})
+
+
+def test_limits_that_change_end_the_wait() -> None:
+    desk, moments = marked_at(lambda desk: desk.update(waits(message="new", basis="x"), at_once=True))
+    assert (moments, desk.decisions.verdicts) == ([0.5], {"uid-x": waits(message="new", basis="x")})
+
+
+def test_a_job_that_may_start_meanwhile_is_marked_as_such_alone() -> None:
+    desk, moments = marked_at(lambda desk: desk.update(LET_GO))
+    assert (moments, desk.admitted) == ([], ["team/x"])
+
+
+def test_a_job_that_leaves_the_queue_meanwhile_is_not_marked() -> None:
+    assert marked_at(lambda desk: desk.updates.keep(set()))[1] == []
+    assert marked_at(lambda desk: desk.updates.keep({"uid-x"}))[1] == [1.0]
+
+
+def test_a_job_that_waits_anew_waits_for_its_estimate_anew() -> None:
+    def withdrawn(desk: Desk) -> None:
+        desk.decisions.withdraw_verdict("uid-x")
+        desk.update(PLACED)
+
+    assert marked_at(withdrawn)[1] == [1.5]
