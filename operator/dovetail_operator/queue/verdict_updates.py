@@ -7,7 +7,6 @@ The first reason of a job waits a moment for the estimate of its start, so that 
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Container
 from collections.abc import Set as AbstractSet
 from typing import Final
@@ -44,7 +43,7 @@ class VerdictUpdates:
 
     def update(self, verdict: Verdict, *, before: Verdict | None, rank: int, key: str, at_once: bool = False) -> None:
         """Give the job with this key a new verdict, now or after a pause. `rank` is the position from 0."""
-        now, uid = time.monotonic(), verdict.key
+        now, uid = asyncio.get_running_loop().time(), verdict.key
         is_awaited = uid in self._awaiting and _has_estimate(verdict)
         if at_once or is_awaited or not self._pacing.hold_back(verdict, before=before, rank=rank, now=now):
             self._decisions.set_verdict(uid, verdict=verdict)

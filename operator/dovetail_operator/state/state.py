@@ -70,6 +70,9 @@ class Reading(NamedTuple):
     digest: bytes = b""
 
 
+_UNREAD: Final = Reading()
+
+
 class Requests:
     """What each worker requests: from the spec, learned memory and the chosen alternative.
 
@@ -137,15 +140,15 @@ class Requests:
 
         An exception in our own code is recorded as a failure, and the request is read again when its retry is due.
         """
-        generation, reading = self._readings.get(job.metadata.uid, (-1, Reading()))
-        failed = reading == Reading() and self._decisions.failures.is_tried(job)
+        generation, reading = self._readings.get(job.metadata.uid, (-1, _UNREAD))
+        failed = reading == _UNREAD and self._decisions.failures.is_tried(job)
         if generation == job.metadata.generation and not failed:
             return reading
         try:
             reading = self._reading_of(job)
         except Exception as error:  # noqa: BLE001 - one job must not stop the others
             self._decisions.record_failure(job, error=error)
-            reading = Reading()
+            reading = _UNREAD
         self._readings[job.metadata.uid] = (job.metadata.generation, reading)
         return reading
 

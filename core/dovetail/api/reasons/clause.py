@@ -39,6 +39,11 @@ class Sentence:
 
     def __add__(self, other: "Sentence") -> "Sentence":
         """This sentence, and what the other adds to it."""
+        # A cycle adds nothing to the sentences of thousands of jobs.
+        if other is NOTHING and type(self) is Sentence:
+            return self
+        if self is NOTHING and type(other) is Sentence:
+            return other
         return Sentence(
             reason=other.reason or self.reason,
             message=self.message + other.message,

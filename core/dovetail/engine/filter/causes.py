@@ -12,7 +12,7 @@ import numpy as np
 from dovetail.api.reasons.refusals import NEVER_TOGETHER, NOT_TOGETHER_NOW
 from dovetail.engine.filter import multi_container
 from dovetail.engine.filter.feasibility import Feasibility, some
-from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Ints
+from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Ints, count_devices
 from dovetail.engine.model.refusals import RefusalKind
 
 # The first causes concern the node itself: it is unknown or not ready, or it is cordoned.
@@ -108,12 +108,12 @@ def _held(masks: Feasibility) -> Cause:
     """Nodes that would fit if the holds on their devices ended. A device counts where all its tenants are holds."""
     columns = masks.columns
     only_held = masks.in_service & (columns.held > 0) & (columns.held == columns.tenants)
-    free = masks.free_devices.sum(axis=1)
-    with_held = (masks.free_devices | only_held).sum(axis=1)
+    free = count_devices(masks.free_devices)
+    with_held = count_devices(masks.free_devices | only_held)
     count = masks.gpu.count
     return Cause("Held", (free < count) & (with_held >= count), free)
 
 
 def _short_of(masks: Feasibility, *, kind: RefusalKind, ok: Bools) -> Cause:
-    left = ok.sum(axis=1)
+    left = count_devices(ok)
     return Cause(kind, left < masks.gpu.count, left)

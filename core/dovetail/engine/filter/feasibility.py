@@ -12,7 +12,7 @@ from dovetail.engine.filter.device_choice import FreeDevices
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.ledger.partitions import profiles
 from dovetail.engine.model.claims import Ask
-from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Columns, Ints
+from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Columns, Ints, count_devices
 from dovetail.engine.model.inventory import FOREIGN_LIMIT
 from dovetail.gpu.memory import CARD_MARGIN_MIB, percent_of
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
@@ -78,7 +78,7 @@ class Feasibility:
         """Nodes that fit the first container and the pod's CPU and memory, [n]."""
         fits = self.schedulable & self.host_fits
         if self.ask.gpu is not None:
-            fits &= self.free_devices.sum(axis=1) >= self.ask.gpu.count
+            fits &= count_devices(self.free_devices) >= self.ask.gpu.count
         if self.ask.resource:
             fits &= ~self.offers_cordoned
         return fits
@@ -285,4 +285,4 @@ class Feasibility:
 
 def some(devices: Bools) -> Bools:
     """Which nodes have at least one of the devices [n, d], as [n]."""
-    return np.asarray(devices.any(axis=1), dtype=np.bool_)
+    return np.asarray(count_devices(devices) > 0, dtype=np.bool_)

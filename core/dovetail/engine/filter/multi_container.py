@@ -15,7 +15,7 @@ from dovetail.engine.filter.device_choice import DeviceValues
 from dovetail.engine.filter.device_choice import choose_devices as choose_for_one
 from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.model.claims import Ask
-from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Columns
+from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Columns, count_devices
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
 
@@ -79,7 +79,7 @@ def _asks(ask: Ask) -> list[tuple[int, Ask]]:
 
 def _enough(part: Feasibility) -> Bools:
     assert part.ask.gpu is not None, "a container with devices has a request"
-    return np.asarray(part.free_devices.sum(axis=1) >= part.ask.gpu.count, dtype=np.bool_)
+    return np.asarray(count_devices(part.free_devices) >= part.ask.gpu.count, dtype=np.bool_)
 
 
 def _fullest(part: Feasibility) -> Bools:

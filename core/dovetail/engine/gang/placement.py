@@ -58,7 +58,8 @@ def _place_anywhere(
             ledger.release(claim.key)
     if after is None:
         return claims
-    now = Judgement(ledger, ask=ask, nodes=nodes, key="")
+    # With no worker on it, the ledger is as it was.
+    now = Judgement(ledger, ask=ask, nodes=nodes, key="") if claims else after
     return shortage(now, after=after, workers=least, placed=len(claims))
 
 

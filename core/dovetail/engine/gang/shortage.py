@@ -14,7 +14,7 @@ from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.messages import no_tenant, nominal_sizes, of_models, within_models
 from dovetail.engine.model.availability import BLOCKING, CORDONED_NODE, Unavailable, first_of, in_order
 from dovetail.engine.model.claims import Ask
-from dovetail.engine.model.columns import Ints
+from dovetail.engine.model.columns import Ints, count_devices
 from dovetail.engine.model.inventory import DeviceFacts
 from dovetail.engine.model.refusals import RefusalKind
 from dovetail.formats.suggestions import nearest
@@ -76,7 +76,7 @@ def missing_reports(judged: Judgement) -> Sentence:
 
 def _free(judged: Judgement) -> np.typing.NDArray[np.int64]:
     """How many devices of each node could take the ask now, whatever CPU and memory is left, [n]."""
-    return np.where(judged.schedulable, judged.free_devices.sum(axis=1), 0)
+    return np.where(judged.schedulable, count_devices(judged.free_devices), 0)
 
 
 def _other_shortage(now: Judgement, *, after: Judgement, more_free: bool) -> Sentence:
@@ -144,7 +144,7 @@ def _exceeds(judged: Judgement, *, gpu: GPURequest, workers: int, most_on_one: i
             together = says.TOGETHER_WITH_HOST
             return need + together(capacity=capacity, workers=workers, count=gpu.count, profile=profile, **host) + apart
         return need + says.TOGETHER(capacity=capacity, workers=workers, count=gpu.count, profile=profile) + apart
-    most = int(judged.indexed_devices.sum(axis=1).max(initial=0))
+    most = int(count_devices(judged.indexed_devices).max(initial=0))
     if 0 < most < gpu.count:
         need = says.NEED(count=gpu.count, available=most, profile=profile)
         return need + says.ON_ONE_NODE() + says.LARGEST_EVER(most=most)
@@ -243,7 +243,7 @@ def devices_on_empty(judged: Judgement) -> Ints:
     """How many matching devices each node has, if the node is large enough for one worker, [n]."""
     columns, ask = judged.columns, judged.ask
     host_ok = (columns.cpu_milli >= ask.cpu_milli) & (columns.memory_mib >= ask.memory_mib)
-    return np.where(host_ok & columns.known, judged.indexed_devices.sum(axis=1), 0)
+    return np.where(host_ok & columns.known, count_devices(judged.indexed_devices), 0)
 
 
 def workers_on_empty(judged: Judgement, *, gpu: GPURequest) -> Ints:

@@ -21,7 +21,7 @@ from dovetail.engine.ledger.node_table import LOG_LENGTH, ChangeLog, NodeTable
 from dovetail.engine.ledger.partitions import Partitions, is_gpu, of_profile, seen_by
 from dovetail.engine.ledger.promises import ClaimTable, Entry, promises
 from dovetail.engine.model.claims import Claim
-from dovetail.engine.model.columns import Columns, Floats, Ints, Table
+from dovetail.engine.model.columns import Columns, Floats, Ints, Table, count_devices
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts, Totals
 from dovetail.engine.model.node_row import NodeRow
 from dovetail.engine.model.settings import Limits
@@ -214,6 +214,10 @@ class Ledger:
         """The node of a row; a node keeps its row for ever."""
         return self._table.names[row]
 
+    def names(self, rows: Iterable[int]) -> list[str]:
+        """The nodes of rows, in their order."""
+        return list(map(self._table.names.__getitem__, rows))
+
     def rows(self, nodes: Sequence[str]) -> npt.NDArray[np.intp]:
         """The rows of nodes, [nodes]; -1 for unknown names."""
         return self._table.rows(nodes)
@@ -367,7 +371,7 @@ class Ledger:
         """Whether one of `nodes` (default: all) has devices of the device plugin's `resource`; empty: managed ones."""
         columns = self._table.columns
         kind = columns["resource"] == self.resource_code(resource) if resource else columns["managed"]
-        there = columns["known"] & kind & columns["present"].any(axis=1)
+        there = columns["known"] & kind & (count_devices(columns["present"]) > 0)
         if nodes is None:
             return bool(there.any())
         rows = self.rows(nodes)
@@ -398,7 +402,7 @@ class Ledger:
     def closed_devices(self) -> Counter[Cause]:
         """How many GPUs of the existing nodes take no new work, by the first cause."""
         columns, found = self._table.columns, Counter[Cause]()
-        there = columns["present"].any(axis=1) & columns["known"]
+        there = (count_devices(columns["present"]) > 0) & columns["known"]
         for row in np.flatnonzero(there).tolist():
             name = self.name(row)
             facts = self.facts(name)

@@ -19,6 +19,16 @@ Bools = npt.NDArray[np.bool_]
 
 NO_MODE: Final = 0
 MODE_CODES: Final[dict[Mode, int]] = {"Exclusive": 1, "Fractional": 2, "TimeShared": 3}
+# The most that one byte counts.
+_BYTE: Final = 255
+
+
+def count_devices(devices: Bools) -> Ints:
+    """How many of the devices [n, d] of each node are true, [n]."""
+    if devices.shape[1] > _BYTE:
+        return devices.sum(axis=1)
+    # `sum` converts each Boolean of such short rows by itself, and takes four times as long.
+    return np.einsum("ij->i", devices.view(np.uint8)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

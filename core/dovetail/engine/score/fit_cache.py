@@ -108,9 +108,12 @@ class _Shape:
         self.fragmentation.store_nodes(np.array(rows, dtype=np.int64), judged=judged)
 
     def _judge_at_once(self, rows: Ints, *, ledger: Ledger) -> None:
-        judged = Judgement(ledger, ask=self.ask, nodes=[ledger.name(row) for row in rows.tolist()], key="")
+        judged = Judgement(ledger, ask=self.ask, nodes=ledger.names(rows.tolist()), key="")
         self.cause[rows] = np.where(judged.fits, _FITS, _NOT_ASKED)
         self.fragmentation.store(rows, judged=judged)
+        if not judged.fits.any():
+            # Terms are of nodes that fit. A full cluster has none, for most of the shapes that wait.
+            return
         parts = terms(judged, fragmentation=np.zeros(len(rows)))
         for name in _TERMS:
             self.terms[name][rows] = getattr(parts, name)
@@ -121,7 +124,7 @@ class _Shape:
         """Why the ask does not fit on each of `rows`, as `Judgement.first_cause`."""
         unknown = np.unique(rows[(rows >= 0) & (self.cause[rows] == _NOT_ASKED)])
         if unknown.size:
-            judged = Judgement(ledger, ask=self.ask, nodes=[ledger.name(row) for row in unknown.tolist()], key="")
+            judged = Judgement(ledger, ask=self.ask, nodes=ledger.names(unknown.tolist()), key="")
             self.cause[unknown] = judged.first_cause
         return self.cause[rows]
 

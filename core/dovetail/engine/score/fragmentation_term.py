@@ -15,7 +15,7 @@ from dovetail.engine.filter.device_choice import FreeDevices, best_fit_values
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.single_node import SingleNode
 from dovetail.engine.model.claims import Ask
-from dovetail.engine.model.columns import Floats, Ints
+from dovetail.engine.model.columns import Floats, Ints, count_devices
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
 # Initial number of rows. An unknown node (row -1) reads the last one.
@@ -165,7 +165,7 @@ def _pieces(judged: Judgement, *, gpu: GPURequest) -> Floats:
     columns = judged.columns
     free = judged.free_devices
     width = max(1, free.shape[1])
-    whole_left = (free & (columns.tenants == 0)).sum(axis=1)
+    whole_left = count_devices(free & (columns.tenants == 0))
     if gpu.whole:
         return np.asarray((whole_left - gpu.count) / width, dtype=np.float64).clip(0, 1)
     left_after = np.where(free, columns.share_left - gpu.share_milli, WHOLE_MILLI)

@@ -67,6 +67,11 @@ class PricedRows:
 
     def store(self, rows: Ints, *, judged: Judgement) -> None:
         """Store a judgement of these `rows` [n] of the ledger."""
+        if not judged.fits.any():
+            # Only nodes that fit have a term.
+            self._grow(rows, width=0)
+            self._fits[rows] = False
+            return
         self._store(rows, fits=judged.fits, free=_free(judged), taken=_taken(judged))
 
     def store_nodes(self, rows: Ints, *, judged: Sequence[SingleNode]) -> None:

@@ -72,8 +72,9 @@ class CapacityMirror:
         rooms = self._rooms_of(rows)
         if not self._has_place(rooms):
             self._rebuild(rooms)
-            rows = list(range(ledger.size))
-            rooms = self._rooms_of(rows)
+            if len(rows) < ledger.size:
+                rows = list(range(ledger.size))
+                rooms = self._rooms_of(rows)
         for row, room in zip(rows, rooms, strict=True):
             if self._rooms.get(row) != room:
                 self._become(row, room=room)

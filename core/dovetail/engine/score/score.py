@@ -21,7 +21,7 @@ from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.single_node import SingleNode
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
-from dovetail.engine.model.columns import Columns, Floats
+from dovetail.engine.model.columns import Columns, Floats, count_devices
 from dovetail.engine.model.node_row import NodeRow
 from dovetail.engine.model.settings import Weights
 from dovetail.engine.score.fragmentation_term import compactness
@@ -70,7 +70,7 @@ def terms(judged: Judgement, *, fragmentation: Floats | None = None) -> Terms:
         utilization=1 - _mean_over_devices(columns, values=_load(columns, policy=ask.policy)),
         memory=1 - _mean_over_devices(columns, values=_ratio(counted, whole=columns.total)),
         cpu=cpu,
-        stake=(_stake_milli(ask) / (WHOLE_MILLI * np.maximum(1, columns.present.sum(axis=1)))).clip(0, 1),
+        stake=(_stake_milli(ask) / (WHOLE_MILLI * np.maximum(1, count_devices(columns.present)))).clip(0, 1),
         fragmentation=fragmentation,
     )
 
@@ -178,7 +178,7 @@ def _load(columns: Columns, *, policy: Policy) -> Floats:
 
 
 def _mean_over_devices(columns: Columns, *, values: Floats) -> Floats:
-    count = np.maximum(1, columns.present.sum(axis=1))
+    count = np.maximum(1, count_devices(columns.present))
     total = np.zeros(len(values))
     # Device by device, as `terms_of_node` adds up: in another order, equal nodes would differ in the last digit.
     for device in np.where(columns.present, values, 0.0).T:

@@ -15,7 +15,7 @@ from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.settings import Limits
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.reservation import Reservation, set_aside
-from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room
+from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps
 
 
 class ResidualCapacity:
@@ -112,8 +112,11 @@ class Tries:
                     empty.release(key)
                 self._empty = empty, FitCache(empty)
             ledger, fit_cache = self._empty
-            found = find_room(job, ledger=ledger, fit_cache=fit_cache, sites=self._sites)
-            self.hope[job.shape] = isinstance(found, Room)
+            # Where not even one worker fits, the sentence that `find_room` words takes half of its time.
+            nodes = self._sites.get(job.site) or ledger.nodes()
+            self.hope[job.shape] = helps(job, nodes=nodes, fit_cache=fit_cache, sites=self._sites) and isinstance(
+                find_room(job, ledger=ledger, fit_cache=fit_cache, sites=self._sites), Room
+            )
         return self.hope[job.shape]
 
 
