@@ -62,8 +62,8 @@ def test_jobs_that_wait(machine: Machine) -> None:
     later = machine.submit("--begin", "now+1h", "true")
     gpu = machine.submit("--gpus", "64", "--wait-for-capacity", "true")
     after = machine.submit("-d", later, "true")
-    full = machine.submit("--cpus", "64", "--wait-for-capacity", "true")
-    until(lambda: "enough CPU is free" in machine("gqueue"), what=lambda: machine("gqueue"))
+    full = machine.submit("--cpus", "64000", "--wait-for-capacity", "true")
+    until(lambda: "Need 64000 CPUs: the largest request" in machine("gqueue"), what=lambda: machine("gqueue"))
     walk = [printed(machine, "gjob", "hold", later), printed(machine, "gqueue")]
     for job in (later, gpu, after, full):
         walk += [printed(machine, "gjob", "show", job), printed(machine, "explain", job)]
@@ -80,6 +80,9 @@ def test_what_is_refused(machine: Machine) -> None:
             ("gbatch", "--gpus", "64", "true"),
             ("gbatch", "--gpus", "2(V10)", "true"),
             ("gbatch", "--gpus", "x", "true"),
+            ("gbatch", "--cpus", "64000", "true"),
+            ("gbatch", "--memory", "900T", "true"),
+            ("gbatch", "--dry-run", "--cpus", "64000", "true"),
             ("gbatch", "--dry-run", "--gpus", "64", "true"),
             ("gbatch", "--dry-run", "true"),
             ("gbatch", "-t", "x", "true"),

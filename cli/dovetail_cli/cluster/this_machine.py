@@ -22,7 +22,6 @@ _REASONS: Final[Mapping[str, str]] = {
     "ContainerCreating": "Starting",
 }
 _WORDS: Final = (
-    ("no node reports a GPU", "this machine has no GPU"),
     ("No node reports a GPU", "This machine has no GPU"),
     ("no node has ", "this machine does not have "),
     (" on node local", ""),

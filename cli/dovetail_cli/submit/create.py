@@ -18,6 +18,7 @@ from dovetail.jobs.display_name import display_name
 from dovetail.kube.client import typed
 from dovetail.kube.errors import AlreadyExists, Forbidden, NotFound, StatusError
 from dovetail.pods.demand import request_of_job
+from dovetail_cli.cluster import this_machine
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.ui import output
 from dovetail_cli.ui.errors import CommandError, UsageError
@@ -31,6 +32,7 @@ _FIRST_LOOK_SECONDS: Final = 0.02
 _LONGEST_LOOK_SECONDS: Final = 0.25
 _WITH_GPUS: Final = "To run it on the CPU: --cpu-fallback. To queue it until there are such GPUs: --wait-for-capacity"
 _ON_CPU: Final = "To queue it until there is such a node: --wait-for-capacity"
+_ON_THIS_MACHINE: Final = "To queue it all the same: --wait-for-capacity"
 _FOR_REAL: Final = " To run jobs on this machine: gflowd down, then gflowd up."
 _MOST_NAMESAKES: Final = 1000
 
@@ -114,7 +116,7 @@ async def refuse_if_hopeless(cluster: Cluster, *, job: GPUJob, answer: DryRun | 
     request = request_of_job(job)
     if request is not None and request.mig:
         return
-    otherwise = _ON_CPU if request is None else _WITH_GPUS
+    otherwise = _otherwise(cluster, with_gpus=request is not None)
     why = f"{answer.message}{'' if answer.message.endswith('?') else '.'} {otherwise}"
     try:
         await cluster.client.delete(
@@ -125,6 +127,13 @@ async def refuse_if_hopeless(cluster: Cluster, *, job: GPUJob, answer: DryRun | 
             f"job {job.status.number} can never start here: {why} (It stays: {error.message})"
         ) from error
     raise CommandError(f"not queued, it could never start here: {why}")
+
+
+def _otherwise(cluster: Cluster, *, with_gpus: bool) -> str:
+    """What a person can do with a job that could never start."""
+    if with_gpus:
+        return _WITH_GPUS
+    return _ON_THIS_MACHINE if this_machine.is_one(cluster) else _ON_CPU
 
 
 async def check_free(cluster: Cluster, *, name: str) -> None:

@@ -335,6 +335,7 @@ def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS, drivers: tuple
         offered=serves.count,
         instances=serves.instances,
         labels=node.metadata.labels,
+        one_machine=node.status.node_info.container_runtime_version == names.PROCESSES,
     )
 
 

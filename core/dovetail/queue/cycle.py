@@ -23,7 +23,7 @@ from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
 from dovetail.queue.backfill.reservation import Reservation, kept_now
 from dovetail.queue.backfill.residual import ResidualCapacity, Shortages, Tries
 from dovetail.queue.growing.growth import Growth
-from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
+from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order, too_large
 from dovetail.queue.model.gate import Gate, Open
 from dovetail.queue.preemption.give_back import GiveBack
 from dovetail.queue.preemption.policy import Evictor, Rules
@@ -350,7 +350,7 @@ class SchedulingCycle:
     def _on_cpu(self, job: Candidate, *, instead: Waits) -> Verdict:
         """Admit all workers without their GPUs, within the limits that count jobs."""
         asked = replace(job, ask=on_cpu(job.ask), others=())
-        refused = self._gate.refusal(asked)
+        refused = too_large(asked, ledger=self._ledger) or self._gate.refusal(asked)
         if refused is not None:
             return waits_because(job, why=refused)
         self._drop_reservation(job)
@@ -360,7 +360,7 @@ class SchedulingCycle:
 
     def _room_for(self, job: Candidate) -> Room | Shortage:
         if job.ask.gpu is None:
-            return Room(ask=job.ask, claims=())
+            return too_large(job, ledger=self._ledger) or Room(ask=job.ask, claims=())
         shortage = self._refused.get(job.shape) or self._still_refused(job)
         if shortage is not None:
             return shortage

@@ -25,10 +25,6 @@ MACHINE, ELSEWHERE = cluster(Path("/data")), cluster(None)
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        (
-            "Need 1 GPU, only 0 available: no node reports a GPU",
-            "Need 1 GPU, only 0 available: this machine has no GPU",
-        ),
         ("no node has model V10, there is T4", "this machine does not have model V10, there is T4"),
         ("Worker 0 failed on local: exit code 3", "Worker 0 failed: exit code 3"),
         ("Job 1 (a) has ended: Failed (BackoffLimitExceeded: why)", "Job 1 (a) has ended: Failed (why)"),

@@ -1,7 +1,10 @@
 """Submitting against an API server that plays its part from a script."""
 
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -134,6 +137,21 @@ async def test_a_job_without_gpus_that_could_never_start_is_not_sent_to_the_cpu(
     assert str(refused.value) == (
         "not queued, it could never start here: no node has 10 TiB of memory. "
         "To queue it until there is such a node: --wait-for-capacity"
+    )
+
+
+async def test_on_one_s_own_machine_no_node_is_to_come(api: Api, cluster: Cluster, tmp_path: Path) -> None:
+    connection = replace(cluster.client.connection, local_data=tmp_path)
+    here = Cluster(client=SimpleNamespace(delete=cluster.client.delete, connection=connection), namespace="default")  # type: ignore[arg-type] # all that is asked of it
+    job = decided("ExceedsCapacity", "Need 100 CPUs: the largest request that fits this machine is 2")
+    on_cpu = msgspec.structs.replace(job.spec, gpu=None, resources=ResourceRequest(device="cpu"))
+    job = msgspec.structs.replace(job, spec=on_cpu)
+    api.answer(f"DELETE {JOBS}/train", Answer())
+    with pytest.raises(CommandError) as refused:
+        await create.refuse_if_hopeless(here, job=job, answer=answer_of(job, now=NOW))
+    assert str(refused.value) == (
+        "not queued, it could never start here: Need 100 CPUs: the largest request that fits this machine is 2. "
+        "To queue it all the same: --wait-for-capacity"
     )
 
 

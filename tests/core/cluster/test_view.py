@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.api.builtin import Condition, Pod
+from dovetail.api.builtin import Condition, NodeInfo, Pod
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import Reshape
 from dovetail.cluster.view import ClusterView, device_facts, node_facts
@@ -211,6 +211,19 @@ def make_simulated(name: str) -> Any:
     node = make_node(name=name)
     annotations = {names.SIMULATED_NODE: "fake"}
     return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, annotations=annotations))
+
+
+def test_one_s_own_machine_is_all_that_there_is_until_another_node_comes() -> None:
+    view, machine, replace = ClusterView(ledger=Ledger()), make_node("local"), msgspec.structs.replace
+    info = NodeInfo(container_runtime_version="processes://local")
+    view.node_changed(replace(machine, status=replace(machine.status, node_info=info)))
+    found = view.ledger.one_machine()
+    assert found is not None
+    assert found.name == "local"
+    view.node_changed(make_node("other"))
+    assert view.ledger.one_machine() is None
+    view.node_gone("local")
+    assert view.ledger.one_machine() is None
 
 
 def test_a_job_on_a_simulated_node_is_simulated_and_one_on_a_real_node_is_not() -> None:

@@ -138,6 +138,60 @@ def test_a_job_without_gpu_starts_on_a_cluster_without_gpus() -> None:
     assert admitted(decide(job, ledger=Ledger())) == {"cpu"}
 
 
+TOO_MANY_CPUS = MessageDetail(code="MachineCPUs", parameters={"cpus": "2.5", "most": "2"})
+
+
+@pytest.mark.parametrize(
+    ("job", "says"),
+    [
+        (Candidate(key="uid-x", ask=Ask(gpu=None, cpu_milli=2000, memory_mib=4096)), ""),
+        (Candidate(key="uid-x", ask=Ask(gpu=None, cpu_milli=1000), workers=3, least=2), ""),
+        (
+            Candidate(key="uid-x", ask=Ask(gpu=None, cpu_milli=100_000)),
+            "Need 100 CPUs: the largest request that fits this machine is 2",
+        ),
+        (
+            Candidate(key="uid-x", ask=Ask(gpu=None, memory_mib=4097)),
+            "Need 4097 MiB of memory: the largest request that fits this machine is 4096 MiB",
+        ),
+        (
+            Candidate(key="uid-x", ask=Ask(gpu=None, cpu_milli=1000), workers=3),
+            "At most 2 of 3 workers with 1000m CPU and 0 MiB of memory each could ever run together on this machine",
+        ),
+        (
+            Candidate(key="uid-x", ask=Ask(gpu=None), workers=9),
+            "At most 8 of 9 workers with 0m CPU and 0 MiB of memory each could ever run together on this machine",
+        ),
+        (
+            Candidate(key="uid-x", ask=make_ask("1", cpu_milli=9000), cpu_in_seconds=float("inf")),
+            "Need 9 CPUs: the largest request that fits this machine is 2",
+        ),
+    ],
+)
+def test_what_a_machine_of_ones_own_can_never_run_says_what_it_can(job: Candidate, says: str) -> None:
+    ledger = Ledger()
+    add_node(ledger, "local", gpus=0, cpu_milli=2000, memory_mib=4096, pods=8, one_machine=True)
+    (verdict,) = admit([job], ledger=ledger, sites={})
+    assert isinstance(verdict, Waits) == bool(says)
+    assert isinstance(verdict, Admitted) or (verdict.reason, verdict.message) == ("ExceedsCapacity", says)
+
+
+def test_the_sentence_about_one_machine_has_its_parameters() -> None:
+    ledger = Ledger()
+    add_node(ledger, "local", gpus=0, cpu_milli=2000, one_machine=True)
+    (verdict,) = admit([Candidate(key="uid-x", ask=Ask(gpu=None, cpu_milli=2500))], ledger=ledger, sites={})
+    assert isinstance(verdict, Waits)
+    assert verdict.details == (TOO_MANY_CPUS,)
+
+
+def test_a_larger_node_may_join_a_cluster_so_its_scheduler_looks_for_the_room() -> None:
+    job = Candidate(key="uid-x", ask=Ask(gpu=None, cpu_milli=100_000))
+    assert admitted(decide(job, ledger=make_ledger(a=8))) == {"x"}
+    ledger = make_ledger(a=8)
+    add_node(ledger, "local", gpus=0, one_machine=True)
+    assert admitted(decide(job, ledger=ledger)) == {"x"}
+
+
 VISION = Subject(namespace="vision", user="ada")
 
 

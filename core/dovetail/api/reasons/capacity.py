@@ -99,12 +99,27 @@ NODES_BY_PLUGIN: Final = clause(
 )
 NOT_ADVERTISED: Final = clause("NotAdvertised", "no node advertises {resource}", reason=_EVER)
 NO_GPU_REPORTED: Final = clause("NoGPUReported", "no node reports a GPU", reason=_EVER)
+NO_GPU_ON_MACHINE: Final = clause("NoGPUOnMachine", "this machine has no GPU", reason=_EVER)
 NO_PROFILE_ALLOWED: Final = clause(
     "NoProfileAllowed", "none of the nodes that may be used has a MIG instance of {profile}", reason=_EVER
 )
 NO_PROFILE: Final = clause("NoProfile", "no node has a MIG instance of {profile}, there is {profiles}", reason=_EVER)
 NO_PROFILE_AT_ALL: Final = clause(
     "NoProfileAtAll", "no node has a MIG instance of {profile}, there is none of any profile", reason=_EVER
+)
+# One's own machine, which no other node joins
+MACHINE_CPUS: Final = clause(
+    "MachineCPUs", "Need {cpus:CPU|CPUs}: the largest request that fits this machine is {most}", reason=_EVER
+)
+MACHINE_MEMORY: Final = clause(
+    "MachineMemory",
+    "Need {needed_mib} MiB of memory: the largest request that fits this machine is {most_mib} MiB",
+    reason=_EVER,
+)
+MACHINE_TOGETHER: Final = clause(
+    "MachineTogether",
+    f"At most {{capacity}} of {{workers}} workers with {_HOST} each could ever run together on this machine",
+    reason=_EVER,
 )
 # A node may still report what is missing
 NOT_REPORTED: Final = clause("NotReported", "; node {node} has not reported its GPUs yet", reason=NODE_UNHEALTHY)

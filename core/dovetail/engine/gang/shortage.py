@@ -12,6 +12,7 @@ from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.api.reasons.codes import EXCEEDS_CAPACITY
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.messages import no_tenant, nominal_sizes, of_models, within_models
+from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.availability import BLOCKING, CORDONED_NODE, Unavailable, first_of, in_order
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Ints, count_devices
@@ -20,6 +21,7 @@ from dovetail.engine.model.refusals import RefusalKind
 from dovetail.formats.suggestions import nearest
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
+_MILLI: Final = 1000
 # How alike two spellings of a model are, from 0 to 1: V10 and V100 are, A100 and V100 are two models.
 _ALIKE: Final = 0.8
 
@@ -58,6 +60,26 @@ def _shortage(now: Judgement, *, after: Judgement, workers: int, placed: int) ->
     if now.ask.apart and wanted <= free_in_all:
         return need + says.APART(free=free_in_all, profile=profile)
     return need + _other_shortage(now, after=after, more_free=available < free_in_all)
+
+
+def machine_shortage(ledger: Ledger, *, ask: Ask, workers: int) -> Shortage | None:
+    """Why workers without GPUs can never run on one's own machine; None where they can, and in a cluster.
+
+    In a cluster a larger node may come at any time, so there kube-scheduler looks for the room.
+    """
+    machine = ledger.one_machine()
+    if machine is None:
+        return None
+    if ask.cpu_milli > machine.cpu_milli:
+        wanted, most = ask.cpu_milli / _MILLI, machine.cpu_milli / _MILLI
+        return Shortage.of(says.MACHINE_CPUS(cpus=wanted, most=most))
+    if ask.memory_mib > machine.memory_mib:
+        return Shortage.of(says.MACHINE_MEMORY(needed_mib=ask.memory_mib, most_mib=machine.memory_mib))
+    amounts = ((ask.cpu_milli, machine.cpu_milli), (ask.memory_mib, machine.memory_mib), (1, machine.pods))
+    capacity = min(in_all // each for each, in_all in amounts if each)
+    if capacity < workers:
+        return Shortage.of(says.MACHINE_TOGETHER(capacity=capacity, workers=workers, **_host(ask)))
+    return None
 
 
 def missing_reports(judged: Judgement) -> Sentence:
@@ -212,7 +234,7 @@ def _no_such_nodes(judged: Judgement) -> Sentence:
         return says.NOT_ADVERTISED(resource=judged.ask.resource)
     if any(judged.ledger.devices(name) for name in judged.nodes):
         return says.NODES_BY_PLUGIN()
-    return says.NO_GPU_REPORTED()
+    return says.NO_GPU_REPORTED() if judged.ledger.one_machine() is None else says.NO_GPU_ON_MACHINE()
 
 
 def _no_such_profile(judged: Judgement, *, profile: str) -> Sentence:

@@ -311,6 +311,14 @@ class Ledger:
         """What the Node object of a node said last; None without one."""
         return self._table.facts(name)
 
+    def one_machine(self) -> NodeFacts | None:
+        """The only node of a queue of one's own machine; None in a cluster, which other nodes may join."""
+        if int(self._table.columns["known"].sum()) != 1:
+            return None
+        (name,) = self.nodes()
+        facts = self.facts(name)
+        return facts if facts is not None and facts.one_machine else None
+
     def exists(self, name: str) -> bool:
         """Whether the node exists."""
         row = self._table.row(name)

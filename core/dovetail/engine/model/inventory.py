@@ -18,7 +18,8 @@ class NodeFacts:
 
     Where a vendor's plugin serves the devices, `resource` is its name for them and `offered` how many kubelet has in
     order, given away or not. `instances` is that number for the MIG instances of each profile. `labels` are those of
-    the Node. `unreported`: its agent has not said yet which devices it has.
+    the Node. `unreported`: its agent has not said yet which devices it has. `one_machine`: it is the machine of a queue
+    of one's own, so no other node ever comes.
     """
 
     name: str
@@ -32,6 +33,7 @@ class NodeFacts:
     instances: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     unreported: bool = False
+    one_machine: bool = False
 
     @property
     def obstacle(self) -> str:

@@ -9,8 +9,8 @@ from dovetail.answers.questions import State
 from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus
 from dovetail.api.reasons import explain as says
-from dovetail.api.reasons.clause import NOTHING, Sentence
-from dovetail.api.reasons.codes import FRAGMENTATION
+from dovetail.api.reasons.clause import NOTHING, Sentence, sentence_from
+from dovetail.api.reasons.codes import EXCEEDS_CAPACITY, FRAGMENTATION
 from dovetail.cluster.batch_jobs import inferred_batch_job
 from dovetail.config.settings import Settings
 from dovetail.decoding import convert
@@ -184,6 +184,8 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job |
     except (RequestError, QuantityError) as error:
         return replace(subject, state="invalid", said=says.UNREADABLE_REQUEST(problem=str(error)))
     if subject.ask is not None and subject.ask.gpu is None:
+        if status.phase == "Queued" and status.reason == EXCEEDS_CAPACITY.code:
+            return replace(subject, said=says.WAITS() + sentence_from(status))
         return replace(subject, state="not ours", said=says.ASKS_NO_GPU())
     return _job_state(subject, job=job, child=child)
 

@@ -27,6 +27,12 @@ def one_large_host() -> Ledger:
     return ledger
 
 
+def own_machine() -> Ledger:
+    ledger = Ledger()
+    add_node(ledger, "local", gpus=0, one_machine=True)
+    return ledger
+
+
 def unhealthy() -> Ledger:
     ledger = make_ledger(a=2)
     ledger.set_devices("a", devices=[make_device("a", 0, healthy=False), make_device("a", 1, healthy=False)])
@@ -165,6 +171,7 @@ def shared(**claim: int) -> Ledger:
             "Need 4 GPUs, only 2 available on one node with 60000m CPU and 0 MiB of memory in addition",
         ),
         (Ledger, "1", 1, "ExceedsCapacity", "Need 1 GPU, only 0 available: no node reports a GPU"),
+        (own_machine, "1", 1, "ExceedsCapacity", "Need 1 GPU, only 0 available: this machine has no GPU"),
         (
             unhealthy, "1", 1, "NodeUnhealthy",
             "Need 1 GPU, only 0 available: GPU 0 on node a is unhealthy: Xid79, and 1 more",

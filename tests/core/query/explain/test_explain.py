@@ -10,7 +10,7 @@ from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobSpec, GPUJobStatus, QueuePlace, ResourceRequest, template_of
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import MessageDetail, ObjectMeta
 from dovetail.api.reasons.catalog import rendered
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.growing import Growing
@@ -201,6 +201,16 @@ def test_a_job_without_gpus_is_not_ours_to_explain() -> None:
     job = GPUJob(metadata=ObjectMeta(name="x", namespace="default"), spec=spec)
     found = explain(subjects.of_job(job, pods=(), settings=SETTINGS), make_picture())
     assert found.summary == "Job x requests no GPU: it starts wherever enough CPU and memory is free"
+
+
+def test_a_job_that_is_too_large_for_the_machine_says_so() -> None:
+    says = "Need 100 CPUs: the largest request that fits this machine is 2"
+    spec = GPUJobSpec(resources=ResourceRequest(device="cpu"), template=template_of({"containers": [{"name": "main"}]}))
+    clause = MessageDetail(code="MachineCPUs", parameters={"cpus": "100", "most": "2"})
+    status = GPUJobStatus(number=7, phase="Queued", reason="ExceedsCapacity", message=says, details=[clause])
+    job = GPUJob(metadata=ObjectMeta(name="x", namespace="default"), spec=spec, status=status)
+    found = explain(subjects.of_job(job, pods=(), settings=SETTINGS), make_picture())
+    assert (found.summary, explanation_row(found).state) == (f"Job 7 (x) waits: {says}", "waiting")
 
 
 @pytest.mark.parametrize(
