@@ -28,6 +28,8 @@ LABEL_DESCRIBED: Final = f"{GROUP}/gpu-labels"
 SIMULATED_NODE: Final = "kwok.x-k8s.io/node"
 # The container runtime that the node of one's own machine reports: it runs processes, and no images.
 PROCESSES: Final = "processes://local"
+# The reason of a GPUNode's condition Ready where no vendor's library is: there is no GPU that a job could use.
+NO_LIBRARY: Final = "NoLibrary"
 # The image of jobs whose nodes run none: small, and has a shell and `sleep`.
 UNUSED_IMAGE: Final = "busybox:1.37"
 SIMULATED_DEVICES: Final = f"{GROUP}/simulated-devices"

@@ -1,8 +1,9 @@
-"""The tree of devices that `gflowd up` prints."""
+"""What `gflowd up` says of its machine: the tree of devices, or what runs without, and a first job."""
 
 import asyncio
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,8 @@ from dovetail.answers.inventory import take
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.resources import GPUNODES, NODES, PODS
+from dovetail.cluster.availability import lacks_library, unreadable
+from dovetail.formats.quantities import mebibytes, milli
 from dovetail.kube.errors import KubeError
 from dovetail.kube.queries.cluster import read_settings
 from dovetail.query.nodes.device_tree import PATIENCE_SECONDS, device_tree, silent_nodes
@@ -19,10 +22,11 @@ from dovetail_cli.cluster.release import release_namespace
 from dovetail_cli.ui.times import utc_now
 
 _LOOK_SECONDS: Final = 0.25
+_FIRST_JOB: Final = "Your first job:"
 
 
 def show(kubeconfig: Path, *, seconds: float = PATIENCE_SECONDS) -> None:
-    """Print the tree of the cluster that the file names.
+    """Print what the machine of the cluster that the file names can do.
 
     The queue is of use without it, so nothing is raised.
     """
@@ -33,7 +37,7 @@ def show(kubeconfig: Path, *, seconds: float = PATIENCE_SECONDS) -> None:
 
 
 async def _tree(cluster: Cluster, *, seconds: float) -> str:
-    """The tree once each node's agent has reported, or as it is after `seconds`."""
+    """The lines about the machine once its agent has reported, or as it is after `seconds`."""
     client, end = cluster.client, time.monotonic() + seconds
     settings = await read_settings(client, namespace=await release_namespace(cluster))
     while True:
@@ -45,4 +49,26 @@ async def _tree(cluster: Cluster, *, seconds: float) -> str:
         await asyncio.sleep(_LOOK_SECONDS)
     pods = await client.list(PODS, as_type=Pod)
     found = take(listed.items, pods=pods.items, scheduler="", namespace=cluster.namespace, nodes=nodes.items)
-    return device_tree(found.nodes, silent=silent)
+    tree = device_tree(found.nodes, silent=silent)
+    return "\n".join(_said(tree, nodes=nodes.items, reports=[gpunodes.get(each.metadata.name) for each in nodes.items]))
+
+
+def _said(tree: str, *, nodes: Sequence[Node], reports: Sequence[GPUNode | None]) -> Iterator[str]:
+    """The devices, or the machine without them, and the command of a first job."""
+    if any(report is not None and not unreadable(report) and report.status.devices for report in reports):
+        yield tree
+        yield f"{_FIRST_JOB} gbatch --gpus 1 python train.py"
+        return
+    if nodes and all(report is not None and lacks_library(report) for report in reports):
+        yield f"{_size(nodes[0])}. No driver of a GPU is installed: jobs run on the CPUs."
+    else:
+        yield tree
+    yield f"{_FIRST_JOB} gbatch python train.py"
+    yield "A job that requests a GPU runs on the CPUs with --cpu-fallback."
+
+
+def _size(node: Node) -> str:
+    amounts = node.status.allocatable
+    cpus = milli(amounts.get("cpu", "0"), rounding="down") / 1000
+    gib = mebibytes(amounts.get("memory", "0"), rounding="down") / 1024
+    return f"This machine has {cpus:g} {'CPU' if cpus == 1 else 'CPUs'} and {gib:.1f} GiB of memory"

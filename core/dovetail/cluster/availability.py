@@ -4,6 +4,7 @@ Pure. What a Node, its GPUNode and the drivers' ResourceSlices say becomes cause
 part of it. A report that is too old is no cause: the ledger places by promises then, and `Freshness` says so.
 """
 
+from dovetail import names
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.api.meta import find_condition
@@ -54,6 +55,12 @@ def unreadable(gpunode: GPUNode) -> str:
     # The agent's sentences begin with the node, which every reader of this names by itself.
     said = ready.message.removeprefix(f"node {gpunode.metadata.name}: ")
     return said or ready.reason or "the devices cannot be read"
+
+
+def lacks_library(gpunode: GPUNode) -> bool:
+    """Whether no vendor's library is on the node, so that it has no GPU which a job could use."""
+    ready = find_condition(gpunode.status.conditions, type="Ready")
+    return ready is not None and ready.reason == names.NO_LIBRARY
 
 
 def is_leaving(node: Node) -> bool:

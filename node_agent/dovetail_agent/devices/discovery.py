@@ -95,9 +95,6 @@ class MeasuredProvider:
         return f"{what} does not answer; the devices were last read at {known.measured_at:%Y-%m-%dT%H:%M:%SZ}"
 
 
-REASON: Final = "NoLibrary"
-
-
 class NoLibraryProvider:
     """Serves its node only where devices are expected.
 
@@ -152,7 +149,7 @@ class NoLibraryProvider:
         if names.SIMULATED_DEVICES in node.metadata.annotations:
             hint += f"; the annotation {names.SIMULATED_DEVICES} counts only with agent.provider=simulated"
         problem = f"no vendor's library can be loaded ({', '.join(self._libraries)}); {hint}"
-        raise InventoryUnreadable(node.metadata.name, problem=problem, reason=REASON)
+        raise InventoryUnreadable(node.metadata.name, problem=problem, reason=names.NO_LIBRARY)
 
 
 log = get_logger(__name__)

@@ -11,7 +11,7 @@ from dovetail.answers.doctor import CheckResult
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Condition, ObjectMeta, find_condition
-from dovetail.cluster.availability import unreadable
+from dovetail.cluster.availability import lacks_library, unreadable
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.cluster.node_kind import Serving, serving
 from dovetail.cluster.picture import Picture, Unseen
@@ -41,6 +41,11 @@ class Seen:
     def name(self) -> str:
         """Of the node."""
         return self.node.metadata.name
+
+    @property
+    def is_own_machine(self) -> bool:
+        """Whether it is the machine of a queue of one's own, which is complete without a GPU."""
+        return self.node.status.node_info.container_runtime_version == names.PROCESSES
 
     def condition(self, type_: str) -> Condition | None:
         """One of the report's."""
@@ -141,7 +146,10 @@ def _report(seen: Seen) -> Iterator[CheckResult]:
 
 
 def _driver(seen: Seen) -> Iterator[CheckResult]:
-    if seen.report is not None and (problem := unreadable(seen.report)):
+    if seen.is_own_machine and seen.report is not None and lacks_library(seen.report):
+        message = "no driver of a GPU is installed: jobs run on the CPUs"
+        yield CheckResult(level="ok", check="node", subject=seen.name, message=message)
+    elif seen.report is not None and (problem := unreadable(seen.report)):
         fix = f"on the node: nvidia-smi, dmesg, and dovetail doctor --host; then {seen.picture.list_agents}"
         yield _finding(seen, level="error", message=f"its devices cannot be read: {problem}", fix=fix)
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dovetail.answers.doctor import CheckResult
-from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node, ResourceSlice
+from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node, NodeInfo, ResourceSlice
 from dovetail.api.gpunode import Device, Enforcement, GPUNode, GPUNodeStatus, Stranger
 from dovetail.api.meta import Condition, ObjectMeta
 from dovetail.cluster.picture import LEASED, RIGHTS, Picture, Unseen
@@ -225,6 +225,16 @@ def test_namespaces_where_pod_security_lets_a_gpu_pod_see_every_card(changes: di
         [] if not named else ["unknown" if "you may" in named else "warning"]
     )
     assert all(named in finding.message for finding in found)
+
+
+@pytest.mark.parametrize(("runtime", "faults"), [("processes://local", 0), ("containerd://2.1", 1)])
+def test_a_machine_of_ones_own_is_complete_without_a_gpu(runtime: str, faults: int) -> None:
+    replaced = msgspec.structs.replace
+    machine = replaced(node(), status=replaced(node().status, node_info=NodeInfo(container_runtime_version=runtime)))
+    lacks = replaced(condition("Ready", "False", "no vendor's library can be loaded"), reason="NoLibrary")
+    bare = report(conditions=(lacks,))
+    bare = replaced(bare, status=replaced(bare.status, devices=[]))
+    assert len(wrong(picture(nodes=[machine], gpunodes=[bare]))) == faults
 
 
 def test_a_managed_node_that_advertises_nothing_is_a_fault() -> None:
