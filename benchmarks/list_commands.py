@@ -1,11 +1,12 @@
-"""The commands that list, from start to end of the process, on a cluster with many GPUJobs.
+"""The commands that list, explain and submit, from start to end of the process, on a cluster with many GPUJobs.
 
 Everything is real: the jobs are created through the API, the operator queues and starts them. Each command runs as a
 process of its own, as a user starts it. With `--other` the same commands of another checkout run in turns with these,
-by the same Python, so that the ratio does not depend on what else the machine does. `kubectl get gpujobs` is measured
-with them: what the API server alone takes.
+by the same Python, so that the ratio does not depend on what else the machine does. `kubectl get gpujobs` runs in turns
+with them: what the API server alone takes. `--only` measures the commands whose first word it names.
 
-    python benchmarks/list_commands.py [--jobs 1000] [--nodes 100] [--rounds 15] [--other CHECKOUT] [--json FILE]
+    python benchmarks/list_commands.py [--jobs 1000] [--nodes 100] [--rounds 15] [--other CHECKOUT] [--only WORDS]
+        [--json FILE]
 """
 
 import argparse
@@ -38,7 +39,8 @@ ROOTS = (
 )  # fmt: skip
 COMMANDS = (
     ("gqueue",), ("gqueue", "-a"), ("gqueue", "-o", "json"), ("ginfo",), ("ginfo", "--by-job"), ("top",), ("quota",),
-    ("gstats",),
+    ("gstats",), ("explain", "job", "job-00000"), ("gbatch", "--dry-run", "--gpus", "1", "true"),
+    ("gbatch", "--gpus", "1", "true"),
 )  # fmt: skip
 HELPS = (
     ("gqueue", "--help"),
@@ -58,11 +60,12 @@ def main() -> None:
     options.add_argument("--nodes", type=int, default=100, help="nodes with 8 GPUs each (default: %(default)s)")
     options.add_argument("--rounds", type=int, default=15, help="runs of each command (default: %(default)s)")
     options.add_argument("--other", type=Path, help="another checkout, whose commands run in turns with these")
+    options.add_argument("--only", nargs="+", default=(), help="only commands with these first words (default: all)")
     options.add_argument("--json", type=Path, default=Path("out/list_commands.json"), help="where it is written too")
     args = options.parse_args()
     with queue_plane.sandbox(nodes=queue_plane.gpu_nodes(args.nodes)) as made:
         asyncio.run(fill(made, jobs=args.jobs, running=8 * args.nodes))
-        found = measure(made, rounds=args.rounds, other=args.other)
+        found = measure(made, rounds=args.rounds, other=args.other, only=args.only)
     queue_plane.report({"jobs": args.jobs, "nodes": args.nodes, "rounds": args.rounds, **found}, path=args.json)
 
 
@@ -95,32 +98,35 @@ async def settled(client: Client, *, jobs: int, running: int) -> bool:
     return seen >= jobs and sum(job.status.phase == "Running" for job in found) >= running
 
 
-def measure(made: Cluster, *, rounds: int, other: Path | None) -> dict[str, Any]:
+def measure(made: Cluster, *, rounds: int, other: Path | None, only: Sequence[str] = ()) -> dict[str, Any]:
     """Wall and CPU seconds of every command, medians over the rounds."""
     here = Path(__file__).resolve().parent.parent
     checkouts = {"this": here} | ({} if other is None else {"other": other.resolve()})
-    found = {
-        " ".join(command): compared(made, command, checkouts=checkouts, rounds=rounds)
-        for command in (*COMMANDS, *HELPS)
-    }
     kubectl = str(locate.resolve(["kubectl"], report=progress.reporter())["kubectl"])
     listing = [kubectl, "get", "gpujobs", "--namespace", NAMESPACE]
-    alone = [timed(listing, environment=environment(made, checkout=here)) for _ in range(rounds)]
-    targets = {"target_seconds": TARGET_SECONDS, "help_target_seconds": HELP_TARGET_SECONDS}
-    return {**targets, "commands": found | {"kubectl get gpujobs": summary({"this": alone})}}
+    found = {
+        " ".join(command): compared(made, command, checkouts=checkouts, rounds=rounds, reference=listing)
+        for command in (*COMMANDS, *HELPS)
+        if not only or command[0] in only
+    }
+    return {"target_seconds": TARGET_SECONDS, "help_target_seconds": HELP_TARGET_SECONDS, "commands": found}
 
 
 def compared(
-    made: Cluster, command: Sequence[str], *, checkouts: Mapping[str, Path], rounds: int
+    made: Cluster, command: Sequence[str], *, checkouts: Mapping[str, Path], rounds: int, reference: Sequence[str]
 ) -> dict[str, float | str]:
-    """One command of each checkout in turns; one run before the rounds fills the caches."""
-    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in checkouts}
+    """One command of each checkout and the reference in turns; one run before the rounds fills the caches."""
+    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in (*checkouts, "kubectl")}
     try:
         for at in range(rounds + 1):
-            for name, checkout in checkouts.items():
-                taken = timed(program(command), environment=environment(made, checkout=checkout))
-                if at:
-                    runs[name].append(taken)
+            taken = {
+                name: timed(program(command), environment=environment(made, checkout=checkout))
+                for name, checkout in checkouts.items()
+            }
+            taken["kubectl"] = timed(reference, environment=environment(made, checkout=checkouts["this"]))
+            if at:
+                for name, each in taken.items():
+                    runs[name].append(each)
     except subprocess.CalledProcessError as error:
         return {"failed": f"exit code {error.returncode}"}
     found = summary(runs)
@@ -131,7 +137,9 @@ def compared(
 def program(command: Sequence[str]) -> list[str]:
     """The command line of one of ours. Quotas are of the cluster; all others look at one namespace."""
     namespace = [] if command[0] == "quota" or "--help" in command else ["--namespace", NAMESPACE]
-    return [sys.executable, "-m", "dovetail_cli", *command, *namespace]
+    # The words after gbatch's options are the job's command.
+    words = [command[0], *namespace, *command[1:]] if command[0] == "gbatch" else [*command, *namespace]
+    return [sys.executable, "-m", "dovetail_cli", *words]
 
 
 def environment(made: Cluster, *, checkout: Path) -> dict[str, str]:

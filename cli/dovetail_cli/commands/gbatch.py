@@ -79,7 +79,6 @@ def gbatch(
     from contextlib import ExitStack
 
     from dovetail.query.jobs.projects import check_project
-    from dovetail_cli.jobs import wait as waiting
     from dovetail_cli.submit import (
         arrays,
         config_file,
@@ -145,7 +144,11 @@ def gbatch(
         wait_on_failure=no_auto_cancel,
         notify=notify.read(notify_email or (), events=notify_on or ()),
     )
-    until_ended = waiting.then if wait else None
+    until_ended = None
+    if wait:
+        from dovetail_cli.jobs import wait as waiting
+
+        until_ended = waiting.then
     after = dependencies.read(depends_on, all_of=depends_on_all, any_of=depends_on_any)
     with ExitStack() as stack:
         opened = None

@@ -1,48 +1,26 @@
 """`dovetail explain pod|job|request`: every node's answer, and what would have to change."""
 
-from typing import Annotated, Any
-
-import typer
-from typer.core import TyperGroup
+from typing import Annotated
 
 from dovetail_cli.ui import completers
-from dovetail_cli.ui.options import Context, Gateway, Kubeconfig, Output
+from dovetail_cli.ui.command_line import Group, argument, option
+from dovetail_cli.ui.listing_options import Context, Gateway, Kubeconfig, Output
 
-
-class _JobByDefault(TyperGroup):
-    """`dovetail explain 7` is `dovetail explain job 7`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and not args[0].startswith("-") and args[0] not in self.commands:
-            args = ["job", *args]
-        return super().parse_args(ctx, args)
-
-
-app = typer.Typer(
-    cls=_JobByDefault,
-    help="Why something is where it is, or waits: every node's answer, and what would have to change. "
-    "`dovetail explain 7` is `dovetail explain job 7`.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 Namespace = Annotated[
     str | None,
-    typer.Option(
+    option(
         "-n",
         "--namespace",
         metavar="NAME",
         help="Namespace [that of the kubeconfig's context].",
-        autocompletion=completers.NAMESPACES,
+        complete=completers.NAMESPACES,
     ),
 ]
-Everything = Annotated[bool, typer.Option("--all", help="All nodes, not only the first 20.")]
+Everything = Annotated[bool, option("--all", help="All nodes, not only the first 20.")]
 
 
-@app.command()
 def pod(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The pod.")],
+    name: Annotated[str, argument(metavar="NAME", help="The pod.")],
     *,
     namespace: Namespace = None,
     everything: Everything = False,
@@ -61,9 +39,8 @@ def pod(
     print(render.render(found, form=form, everything=everything))
 
 
-@app.command()
 def job(
-    name: Annotated[str, typer.Argument(metavar="NAME|NUMBER", help="The job.", autocompletion=completers.JOBS)],
+    name: Annotated[str, argument(metavar="NAME|NUMBER", help="The job.", complete=completers.JOBS)],
     *,
     namespace: Namespace = None,
     everything: Everything = False,
@@ -86,22 +63,19 @@ def job(
     print(render.render(found, form=form, everything=everything))
 
 
-@app.command()
 def request(
-    text: Annotated[str, typer.Argument(metavar="REQUEST", help="Such as 2, 0.5, '2(V100)', '8G,0.5'.")],
+    text: Annotated[str, argument(metavar="REQUEST", help="Such as 2, 0.5, '2(V100)', '8G,0.5'.")],
     *,
-    mode: Annotated[
-        str | None, typer.Option("--mode", metavar="MODE", help="Exclusive, Fractional or TimeShared.")
-    ] = None,
-    policy: Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="Spread, Pack or Balanced.")] = None,
+    mode: Annotated[str | None, option("--mode", metavar="MODE", help="Exclusive, Fractional or TimeShared.")] = None,
+    policy: Annotated[str | None, option("--policy", metavar="POLICY", help="Spread, Pack or Balanced.")] = None,
     cpu: Annotated[
-        str | None, typer.Option("--cpu", metavar="CPU", help="CPU in addition to the GPUs, such as 4 or 500m.")
+        str | None, option("--cpu", metavar="CPU", help="CPU in addition to the GPUs, such as 4 or 500m.")
     ] = None,
     memory: Annotated[
-        str | None, typer.Option("--memory-host", metavar="M", help="Memory in addition to the GPUs, such as 16Gi.")
+        str | None, option("--memory-host", metavar="M", help="Memory in addition to the GPUs, such as 16Gi.")
     ] = None,
     workload: Annotated[
-        str | None, typer.Option("--workload", metavar="KIND", help="Training or Inference: tenant limits apply.")
+        str | None, option("--workload", metavar="KIND", help="Training or Inference: tenant limits apply.")
     ] = None,
     namespace: Namespace = None,
     everything: Everything = False,
@@ -119,3 +93,11 @@ def request(
         asked, kubeconfig=kubeconfig, context=context, namespace=namespace, for_people=form == "table"
     )
     print(render.render(found, form=form, everything=everything))
+
+
+app = Group(
+    help="Why something is where it is, or waits: every node's answer, and what would have to change. "
+    "`dovetail explain 7` is `dovetail explain job 7`.",
+    commands={"pod": pod, "job": job, "request": request},
+    default="job",
+)

@@ -20,8 +20,6 @@ from dovetail.sdk.calls.call import Call
 from dovetail_cli.cluster import gateway as gateways
 from dovetail_cli.cluster import snapshot, this_machine
 from dovetail_cli.cluster.connection import Cluster, work
-from dovetail_cli.jobs import details
-from dovetail_cli.submit.profiles.effective import gateway_of
 from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import MissingError
 from dovetail_cli.ui.progress import patiently
@@ -62,15 +60,18 @@ def explain_job(
 
     async def task(cluster: Cluster) -> Explanation:
         async def there() -> Call[Explanation]:
+            from dovetail_cli.jobs import details
+
             job = await details.find(cluster, wanted=wanted)
             return v3.explain(job.metadata.namespace, name=job.metadata.name)
 
-        found = await gateways.answered(
-            cluster,
-            here=lambda: _explained(cluster, find=find),
-            there=there,
-            url=lambda: gateway_of(cluster, option=gateway),
-        )
+        async def url() -> str | None:
+            # Profiles take a twentieth of a second to import, and only a caller with few rights needs the gateway.
+            from dovetail_cli.submit.profiles.effective import gateway_of
+
+            return await gateway_of(cluster, option=gateway)
+
+        found = await gateways.answered(cluster, here=lambda: _explained(cluster, find=find), there=there, url=url)
         return _worded(cluster, found=found, for_people=for_people)
 
     return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)

@@ -1,9 +1,9 @@
-"""Command lines of the list commands: declared without typer, and usually read without it.
+"""Command lines of the commands that show things: declared without typer, and usually read without it.
 
 Importing typer, with pydantic behind it, takes longer than all that a listing does with the cluster's answer. A command
-that lists declares its options with `option` and `argument`, and `read` turns a plain command line into the function's
-arguments. Help, mistakes and everything that is not plain go to typer, which gets the same declarations from
-`for_typer`. tests/cli/ui/test_command_line.py holds both readings together.
+that shows things declares its options with `option` and `argument`, and `read` turns a plain command line into the
+arguments of its function. Help, mistakes and everything that is not plain go to typer, which gets the same declarations
+from `for_typer`. tests/cli/ui/test_command_line.py holds both readings together.
 """
 
 import getopt
@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, signature
 from types import NoneType
-from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 from dovetail_cli.ui.completers import Completer
+
+if TYPE_CHECKING:
+    import typer
 
 _NUMBER: Final = re.compile(r"-?\d{1,15}(\.\d{1,15})?")
 
@@ -36,6 +39,50 @@ class Declared:
         if self.names:
             return typer.Option(*self.names, metavar=self.metavar, help=self.help, autocompletion=self.complete)
         return typer.Argument(metavar=self.metavar, help=self.help, autocompletion=self.complete)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A command of several: `explain pod …`, `explain job …`. Any other first word is meant for the `default` one."""
+
+    help: str
+    commands: Mapping[str, Callable[..., None]]
+    default: str
+
+    def chosen(self, words: Sequence[str]) -> tuple[Callable[..., None], Sequence[str]] | None:
+        """The command that words name, and its own words; None if typer must read them."""
+        if not words or words[0].startswith("-"):
+            return None
+        return (self.commands[words[0]], words[1:]) if words[0] in self.commands else (self._default, words)
+
+    @property
+    def _default(self) -> Callable[..., None]:
+        return self.commands[self.default]
+
+    def for_typer(self) -> "typer.Typer":
+        """The same as typer declares it."""
+        import typer
+        from typer.core import TyperGroup
+
+        default = self.default
+
+        class ByDefault(TyperGroup):
+            def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+                if args and not args[0].startswith("-") and args[0] not in self.commands:
+                    args = [default, *args]
+                return super().parse_args(ctx, args)
+
+        app = typer.Typer(
+            cls=ByDefault,
+            help=self.help,
+            no_args_is_help=True,
+            add_completion=False,
+            rich_markup_mode=None,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+        for name, function in self.commands.items():
+            app.command(name)(for_typer(function))
+        return app
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +145,15 @@ def read(function: Callable[..., None], *, words: Sequence[str]) -> dict[str, An
     try:
         pairs, rest = getopt.gnu_getopt(list(words), *_getopt_forms(options))
         values = [(options[name], text) for name, text in pairs]
-        return _collected([*values, *_positional_values(rest, target=positional)])
+        found = _collected([*values, *_positional_values(rest, target=positional)])
+        return found if _is_complete(found, function=function) else None
     except (getopt.GetoptError, ValueError):
         return None
+
+
+def _is_complete(found: Mapping[str, Any], *, function: Callable[..., None]) -> bool:
+    parameters = signature(function).parameters.values()
+    return all(each.name in found for each in parameters if each.default is Parameter.empty)
 
 
 def _spelled_out(words: Sequence[str], *, options: Mapping[str, _Target]) -> bool:
@@ -120,7 +173,7 @@ def _getopt_forms(options: Mapping[str, _Target]) -> tuple[str, list[str]]:
 
 def _positional_values(words: Sequence[str], *, target: _Target | None) -> list[tuple[_Target, str]]:
     """Raises ValueError for words that the command takes none of."""
-    if words and (target is None or not target.many):
+    if words and (target is None or not (target.many or len(words) == 1)):
         raise ValueError(words)
     return [(target, word) for word in words if target]
 

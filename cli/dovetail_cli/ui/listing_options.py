@@ -1,4 +1,4 @@
-"""Options of the commands that list, declared without typer."""
+"""Options of the commands that show things, declared without typer."""
 
 from typing import Annotated, Final
 
@@ -14,8 +14,14 @@ NAMESPACE: Final = option(
     "--namespace", metavar="NAME", help="Namespace [that of the kubeconfig's context].", complete=completers.NAMESPACES
 )
 OUTPUT: Final = option("-o", "--output", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")
+GATEWAY: Final = option(
+    "--gateway",
+    metavar="URL",
+    help="The gateway to ask if you may not list everything [DOVETAIL_GATEWAY, or that of your profile].",
+)
 
 Kubeconfig = Annotated[str | None, KUBECONFIG]
 Context = Annotated[str | None, CONTEXT]
 Namespace = Annotated[str | None, NAMESPACE]
 Output = Annotated[str, OUTPUT]
+Gateway = Annotated[str | None, GATEWAY]

@@ -12,13 +12,6 @@ DOCUMENTS: Final = ("table", "json", "yaml")
 Kubeconfig = Annotated[str | None, listing_options.KUBECONFIG.for_typer()]
 Context = Annotated[str | None, listing_options.CONTEXT.for_typer()]
 Namespace = Annotated[str | None, listing_options.NAMESPACE.for_typer()]
-Gateway = Annotated[
-    str | None,
-    typer.Option(
-        "--gateway",
-        metavar="URL",
-        help="The gateway to ask if you may not list everything [DOVETAIL_GATEWAY, or that of your profile].",
-    ),
-]
+Gateway = Annotated[str | None, listing_options.GATEWAY.for_typer()]
 Output = Annotated[str, listing_options.OUTPUT.for_typer()]
 OutputOfOne = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help=f"One of {', '.join(DOCUMENTS)}.")]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_settings import EnvSettingsSource, SettingsError
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from dovetail.config.credentials import exposed
 from dovetail.config.errors import ConfigError
@@ -79,9 +79,12 @@ def _maps(*values: Any) -> bool:
 
 
 def _environment() -> dict[str, Any]:
+    class FromVariables(Settings, BaseSettings):
+        model_config = SettingsConfigDict(env_prefix=ENV_PREFIX)
+
     _refuse_misspelt(os.environ)
     try:
-        return EnvSettingsSource(Settings, env_nested_delimiter="__", env_ignore_empty=True)()
+        return EnvSettingsSource(FromVariables, env_nested_delimiter="__", env_ignore_empty=True)()
     except SettingsError as error:
         raise ConfigError("environment", problem=f"{error}; maps are written as JSON") from error
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import ConfigDict
 
 from dovetail.config.groups import LIVE
 from dovetail.config.keys.devices import DeviceKeys
@@ -18,10 +18,10 @@ ENV_PREFIX: Final = "DOVETAIL_"
 
 
 # pydantic takes the fields of the last class first: files and tables begin with the devices.
-class Settings(RecordKeys, QueueKeys, SharingKeys, PlacementKeys, ReportKeys, DeviceKeys, BaseSettings):
+class Settings(RecordKeys, QueueKeys, SharingKeys, PlacementKeys, ReportKeys, DeviceKeys):
     """All keys of `gpu_config.yaml`. A direct instance has the defaults and the given values."""
 
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, validate_default=True, env_prefix=ENV_PREFIX)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     @property
     def limits(self) -> Limits:
@@ -33,21 +33,6 @@ class Settings(RecordKeys, QueueKeys, SharingKeys, PlacementKeys, ReportKeys, De
             inference_per_device=self.inference_per_device,
             memory_specs=models.by_family(self.gpu_memory_specs),
         )
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings passes all five
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only the given values.
-
-        `load_settings` merges the sources, so that errors can name them.
-        """
-        return (init_settings,)
 
 
 def live_keys() -> list[str]:

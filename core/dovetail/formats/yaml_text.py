@@ -11,6 +11,9 @@ import yaml
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 # What PyYAML raises for a scalar that is not of its tag, such as `!!int abc` or a number of 5,000 digits.
 BAD_SCALAR: Final = (ValueError, LookupError, AttributeError, TypeError)
+# libyaml's loader reads ten times faster; PyYAML may be built without it. For texts that programs write: its errors say
+# less.
+QUICK_LOADER: Final[type[Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class YAMLTextError(ValueError):

@@ -18,9 +18,11 @@ from dovetail_cli.commands.gstats import gstats
 from dovetail_cli.commands.limits import limits
 from dovetail_cli.commands.quota import quota
 from dovetail_cli.commands.top import top
+from dovetail_cli.explain.command import app as explain
 from dovetail_cli.ui import command_line
 
 LISTING = (ginfo, gqueue, gstats, limits, quota, top)
+EXPLAINING = tuple(explain.commands.values())
 # Names, beginnings of names, values with and without a hyphen, and what only looks like an option.
 VALUES = (
     "",
@@ -83,7 +85,7 @@ def words_of(function: Callable[..., None]) -> st.SearchStrategy[list[str]]:
     return st.lists(st.sampled_from([*spellings, *VALUES]), max_size=5)
 
 
-@pytest.mark.parametrize("function", LISTING)
+@pytest.mark.parametrize("function", [*LISTING, *EXPLAINING])
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_a_plain_command_line_is_read_as_typer_reads_it(function: Callable[..., None], data: st.DataObject) -> None:
@@ -137,6 +139,35 @@ def test_a_command_that_lists_imports_no_typer(name: str) -> None:
 
     assert '-o "x": unknown format' in done.stderr
     assert not any(f"'{heavy}'" in done.stdout for heavy in ("typer", "pydantic", "aiohttp", "numpy", "rich", "yaml"))
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "arguments"),
+    [
+        (["7"], "job", {"name": "7"}),
+        (["7", "-o", "json"], "job", {"name": "7", "form": "json"}),
+        (["job", "train", "--all"], "job", {"name": "train", "everything": True}),
+        (["pod", "train-0", "-n", "vision"], "pod", {"name": "train-0", "namespace": "vision"}),
+        (["request", "2(V100)", "--cpu", "4"], "request", {"text": "2(V100)", "cpu": "4"}),
+    ],
+)
+def test_a_command_of_several_is_chosen_without_typer(words: list[str], name: str, arguments: dict[str, str]) -> None:
+    assert app._plain(explain, arguments=words) == (explain.commands[name], arguments)
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["job"], ["job", "--help"], ["7", "8"], ["-n", "vision", "7"]])
+def test_what_is_not_plain_of_a_command_of_several_is_left_to_typer(words: list[str]) -> None:
+    assert app._plain(explain, arguments=words) is None
+
+
+def test_explaining_imports_no_typer() -> None:
+    program = (
+        "import sys; from dovetail_cli import app; app.run('explain', arguments=['7', '--kubeconfig', '/none'], "
+        "prog='explain'); print(sorted(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "no such kubeconfig" in done.stderr
+    assert not any(f"'{heavy}'" in done.stdout for heavy in ("typer", "pydantic_settings", "aiohttp", "rich"))
 
 
 def test_a_reader_that_ends_early_ends_the_command_silently() -> None:

@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from dovetail.decoding import UnreadableError, convert
-from dovetail.formats.yaml_text import BAD_SCALAR
+from dovetail.formats.yaml_text import BAD_SCALAR, QUICK_LOADER
 from dovetail.kube.errors import KubeconfigError
 
 T = TypeVar("T")
@@ -26,8 +26,6 @@ LOCAL_NODE: Final = "dovetail.dev/local-node"
 # The extension that names the cluster's gateway, by its URL, and the account that a user without a token has there.
 GATEWAY: Final = "dovetail.dev/gateway"
 SIMULATED_NODES: Final = "dovetail.dev/simulated-nodes"
-# libyaml's loader reads a kubeconfig ten times faster; PyYAML may be built without it.
-_LOADER: Final[type[Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -199,7 +197,7 @@ def read_text(path: Path, *, named: str) -> str:
 
 def _read(path: Path) -> _File:
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506 - a safe loader
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=QUICK_LOADER)  # noqa: S506 - a safe loader
         return convert(document or {}, as_type=_File)
     except OSError as error:
         raise KubeconfigError(path, problem=f"cannot be read: {error.strerror}") from error

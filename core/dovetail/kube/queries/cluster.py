@@ -16,6 +16,7 @@ from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.decoding import UnreadableError
 from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, QUEUE_CONFIGMAP, MixRecord, record_in
+from dovetail.formats.yaml_text import QUICK_LOADER
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.queries.node_pools import list_node_pools
@@ -32,7 +33,8 @@ async def read_settings(client: Client, *, namespace: str) -> Settings:
         found = await client.get(CONFIGMAPS, name=names.CONFIG, as_type=ConfigMap, namespace=namespace)
     except (NotFound, Forbidden):
         return Settings()
-    return Settings.model_validate(yaml.safe_load(found.data.get(names.CONFIG_FILE, "")) or {})
+    text = found.data.get(names.CONFIG_FILE, "")
+    return Settings.model_validate(yaml.load(text, Loader=QUICK_LOADER) or {})  # noqa: S506 - a safe loader
 
 
 async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPage) -> ClusterObjects:
