@@ -17,7 +17,7 @@ from dovetail_sandbox.installed import chart, neighbour_webhooks, workloads
 from dovetail_sandbox.installed.chart import Rendered
 from dovetail_sandbox.installed.neighbours import Neighbour
 from dovetail_sandbox.localnode import setup as localnode
-from dovetail_sandbox.nodes import kwok
+from dovetail_sandbox.nodes.one_machine import Collection
 from dovetail_sandbox.state import Component
 
 _GATEWAY: Final = "gateway"
@@ -108,7 +108,7 @@ def _adapted(work: Work, *, component: Component) -> Component:
     if work.plan.local_node:
         component = localnode.with_real_devices(component)
         if component.name == _SCHEDULER:
-            early = kwok.Collection.of_one_machine().others
+            early = Collection.of_one_machine().others
             component = msgspec.structs.replace(component, env={**component.env, **early})
         if component.name == _CERTIFICATES:
             component = msgspec.structs.replace(component, rest_seconds=_REST_SECONDS)

@@ -14,7 +14,9 @@ import yaml
 from dovetail import names
 from dovetail.gpu.mig import resource_of
 from dovetail.gpu.partition import partition
+from dovetail_sandbox.nodes import one_machine
 from dovetail_sandbox.nodes.node_sets import SimulatedNode
+from dovetail_sandbox.nodes.one_machine import Collection
 
 # the first of kube-apiserver's default service range; pods reach the API server there
 SERVICE_ADDRESS: Final = "10.0.0.1"
@@ -30,13 +32,6 @@ _NODE_GRACE_SECONDS: Final = 50
 # Beyond this number of nodes, Leases last longer in proportion. 5,000 nodes would otherwise renew 500 Leases a second,
 # which alone keeps two cores busy, so that nodes become Ready slowly.
 _NODES_BY_DEFAULT: Final = 1_000
-# Go's garbage collector takes a fifth of a busy API server's CPU time. Below this memory, it and its clients collect
-# less often.
-_SELDOM_COLLECTED_GIB: Final = 4
-# On one's own machine. A limit that is too low would make them collect without end.
-_EARLY_PERCENT: Final = 30
-_API_SERVER_LIMIT: Final = "700MiB"
-_OTHERS_LIMIT: Final = "250MiB"
 # An API server keeps objects of each node, and their history. It may take a third of the machine's memory for that.
 _GIB_OF_A_NODE: Final = 1 / 64
 _SHARE_OF_MEMORY: Final = 1 / 3
@@ -48,23 +43,6 @@ _MANY_JOBS: Final = {
     "endpoint-updates-batch-period": "1s",
     "endpointslice-updates-batch-period": "1s",
 }
-
-
-# What makes the pods of jobs, removes what belongs to nothing, and gives a new namespace what it needs. Endpoints,
-# volumes, quotas of Kubernetes, autoscaling and the other kinds of workloads are no part of a queue on one machine.
-_ONE_MACHINES: Final = (
-    "job-controller",
-    "garbage-collector-controller",
-    "pod-garbage-collector-controller",
-    "ttl-after-finished-controller",
-    "namespace-controller",
-    "serviceaccount-controller",
-    "serviceaccount-token-controller",
-    "root-ca-certificate-publisher-controller",
-    "clusterrole-aggregation-controller",
-    "node-lifecycle-controller",
-    "taint-eviction-controller",
-)
 
 
 def manifest(node: SimulatedNode) -> dict[str, Any]:
@@ -155,44 +133,6 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collection:
-    """How often Go programs collect garbage: their environments."""
-
-    api_server: Mapping[str, str]
-    others: Mapping[str, str]
-
-    @classmethod
-    def of_many_nodes(cls, api_server_gibibytes: int) -> "Collection":
-        """Collect seldom, up to so many GiB: garbage collection takes a fifth of a busy API server's CPU time."""
-        return cls(
-            api_server=collected(percent=400, limit=f"{api_server_gibibytes}GiB"),
-            others=collected(percent=400, limit=f"{_SELDOM_COLLECTED_GIB}GiB"),
-        )
-
-    @classmethod
-    def of_one_machine(cls) -> "Collection":
-        """Collect early: the memory is the jobs'."""
-        return cls(
-            api_server=collected(percent=_EARLY_PERCENT, limit=_API_SERVER_LIMIT),
-            others=collected(percent=_EARLY_PERCENT, limit=_OTHERS_LIMIT),
-        )
-
-    @property
-    def of_api_server(self) -> list[dict[str, str]]:
-        """The variables of kube-apiserver, as kwokctl has them."""
-        return _variables(self.api_server)
-
-    @property
-    def of_others(self) -> list[dict[str, str]]:
-        """The variables of the other programs."""
-        return _variables(self.others)
-
-
-def _variables(environment: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"name": name, "value": value} for name, value in environment.items()]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLog:
     """The API server's audit policy and its log, with one line of JSON for each request."""
 
@@ -225,6 +165,7 @@ def configuration(
     more often than by default, and only the controllers run that one machine needs.
     """
     wanted = control_plane(local_node=lasting is not None, real_node=real_node)
+    gates = ",".join(filter(None, (one_machine.FEATURE_GATES if lasting else "", feature_gates)))
     document = {
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
         "kind": "KwokctlConfiguration",
@@ -232,7 +173,7 @@ def configuration(
             **_options(ports=ports, binaries=binaries),
             **_heartbeats(nodes),
             "kubeVersion": kube_version,
-            **({"kubeFeatureGates": feature_gates} if feature_gates else {}),
+            **({"kubeFeatureGates": gates} if gates else {}),
             **({"kubeRuntimeConfig": runtime_config} if runtime_config else {}),
             "disable": [_KWOKCTL_NAMES.get(name, name) for name in CONTROL_PLANE if name not in wanted],
         },
@@ -243,11 +184,11 @@ def configuration(
             real_node=real_node,
             requests=requests,
             authentication=authentication,
-            etcd=_TEMPORARY if lasting is None else [_argument("data-dir", value=str(lasting), override=True)],
+            etcd=_TEMPORARY if lasting is None else _lasting_arguments(lasting),
             collection=Collection.of_one_machine()
             if lasting
             else Collection.of_many_nodes(_of_an_api_server(nodes, memory_gib=memory_gib)),
-            controllers=_ONE_MACHINES if lasting else (),
+            controllers=one_machine.CONTROLLERS if lasting else (),
         ),
     }
     stages = resources.files("dovetail_sandbox").joinpath("data/stages.yaml").read_text(encoding="utf-8")
@@ -397,6 +338,14 @@ def _etcd_arguments(ports: Mapping[str, int], *, credential: Path) -> list[dict[
     ]
 
 
+def _lasting_arguments(folder: Path) -> list[dict[str, Any]]:
+    """etcd's data in a folder that outlives it, and little of its log in memory."""
+    return [
+        _argument("data-dir", value=str(folder), override=True),
+        _argument("snapshot-catchup-entries", value=str(one_machine.ETCD_ENTRIES)),
+    ]
+
+
 def _etcd_client_arguments(ports: Mapping[str, int], *, credential: Path) -> list[dict[str, Any]]:
     files = {"etcd-cafile": "ca.crt", "etcd-certfile": "tls.crt", "etcd-keyfile": "tls.key"}
     return [
@@ -429,15 +378,7 @@ def webhook_kubeconfig(*, port: int, credential: Path) -> str:
 
 def _of_an_api_server(nodes: int, *, memory_gib: float) -> int:
     """Up to how many GiB an API server collects garbage seldom."""
-    return max(_SELDOM_COLLECTED_GIB, int(min(nodes * _GIB_OF_A_NODE, memory_gib * _SHARE_OF_MEMORY)))
-
-
-def collected(*, percent: int, limit: str) -> dict[str, str]:
-    """The environment of a Go program that collects garbage once its heap has grown by so many percent.
-
-    Near the limit, such as 4GiB, it collects more often.
-    """
-    return {"GOGC": str(percent), "GOMEMLIMIT": limit}
+    return max(one_machine.SELDOM_COLLECTED_GIB, int(min(nodes * _GIB_OF_A_NODE, memory_gib * _SHARE_OF_MEMORY)))
 
 
 def _api_server_arguments(

@@ -10,7 +10,9 @@ from dovetail_sandbox.nodes import kwok
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl")
 
 
-def configured(*, nodes: int = 1, memory_gib: float = 0.0, lasting: Path | None = None) -> dict[str, Any]:
+def configured(
+    *, nodes: int = 1, memory_gib: float = 0.0, lasting: Path | None = None, feature_gates: str = ""
+) -> dict[str, Any]:
     """The first document, for a sandbox with so many simulated nodes."""
     text = kwok.configuration(
         ports=dict.fromkeys(kwok.PORTS, 1),
@@ -24,6 +26,7 @@ def configured(*, nodes: int = 1, memory_gib: float = 0.0, lasting: Path | None 
         nodes=nodes,
         memory_gib=memory_gib,
         lasting=lasting,
+        feature_gates=feature_gates,
     )
     found: dict[str, Any] = next(yaml.safe_load_all(text))
     return found

@@ -43,6 +43,18 @@ def test_on_ones_own_machine_all_collect_early_and_only_what_it_needs_runs() -> 
     assert "endpointslice-controller" not in chosen
 
 
-def test_a_simulated_cluster_has_all_controllers() -> None:
-    patches = configured(nodes=10, memory_gib=24.0)["componentsPatches"]
-    assert "controllers" not in [argument["key"] for each in patches for argument in each.get("extraArgs", ())]
+def test_ones_own_machine_keeps_no_versions_beyond_those_that_watches_need() -> None:
+    found = configured(nodes=0, memory_gib=24.0, lasting=Path("etcd"), feature_gates="GenericWorkload=true")
+    gates = "ListFromCacheSnapshot=false,DetectCacheInconsistency=false,GenericWorkload=true"
+    assert found["options"]["kubeFeatureGates"] == gates
+    etcd = next(each for each in found["componentsPatches"] if each["name"] == "etcd")
+    assert {"snapshot-catchup-entries": "100", "data-dir": "etcd"}.items() <= {
+        each["key"]: each["value"] for each in etcd["extraArgs"]
+    }.items()
+
+
+def test_a_simulated_cluster_has_all_controllers_and_kubernetes_own_gates() -> None:
+    found = configured(nodes=10, memory_gib=24.0)
+    keys = [argument["key"] for each in found["componentsPatches"] for argument in each.get("extraArgs", ())]
+    assert not {"controllers", "snapshot-catchup-entries"} & set(keys)
+    assert "kubeFeatureGates" not in found["options"]
