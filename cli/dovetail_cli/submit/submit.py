@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -59,44 +59,97 @@ def submit(
     A job that no node could ever run is refused, unless it may `wait_for_capacity`.
     """
 
-    async def go(cluster: Cluster) -> None:
-        data = cluster.client.connection.local_data
-        if data is None:
-            prepared = await on_cluster.prepare(submission, asked=asked, files=local, cluster=cluster)
-            if prepared.directory is None:
-                check_program(submission.command)
-        else:
-            if asked.interactive:
-                terminal.check(submission, files=local)
-            wanted = local_node.for_local_node(submission, asked=local, data=data, along=file, dry_run=dry_run)
-            if through is not None:
-                wanted = replace(wanted, command=through(wanted.command))
-            prepared = on_cluster.Prepared(submission=wanted)
-        wanted = prepared.submission
-        if after is not None:
-            dependencies = await depending.resolve(after, cluster=cluster)
-            wanted = replace(wanted, dependencies=dependencies, any_dependency=after.any_one)
+    steps = _Steps(
+        submission=submission,
+        after=after,
+        file=file,
+        local=local,
+        asked=asked,
+        dry_run=dry_run,
+        wait_for_capacity=wait_for_capacity,
+        form=form,
+        then=then,
+        through=through,
+    )
+    work(steps.run, kubeconfig=asked.kubeconfig, context=asked.context, namespace=namespace, brief=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Steps:
+    """One submission, step by step; `submit` describes the fields."""
+
+    submission: manifest.Submission
+    after: depending.Wanted | None
+    file: config_file.ConfigFile | None
+    local: local_node.Local
+    asked: on_cluster.Asked
+    dry_run: bool
+    wait_for_capacity: bool
+    form: str
+    then: Then | None
+    through: Callable[[Sequence[str]], list[str]] | None
+
+    async def run(self, cluster: Cluster) -> None:
+        # 1. All values: those of this machine, or of the profile.
+        prepared = await self._prepared(cluster)
+        # 2. The jobs that it waits for.
+        wanted = await self._after_others(prepared.submission, cluster=cluster)
+        # 3. The object, and what goes along with it.
         job = manifest.build(wanted, namespace=cluster.namespace)
         await create.check_free(cluster, name=job.metadata.name)
-        sent = await on_cluster.completed(job, prepared=prepared, asked=asked, cluster=cluster, dry_run=dry_run)
-        # A local node gets the file itself, a cluster a ConfigMap.
-        file_along = [file] if file is not None and data is None else []
-        attached: list[attachments.Attachment] = [*file_along, *sent.attached]
-        if dry_run:
-            print(await _checked(sent.job, attached=attached, profile=asked.profile, cluster=cluster, form=form))
+        sent = await on_cluster.completed(
+            job, prepared=prepared, asked=self.asked, cluster=cluster, dry_run=self.dry_run
+        )
+        attached = self._attached(sent, cluster=cluster)
+        # 4. Its check alone, or the job itself and the queue's answer.
+        if self.dry_run:
+            found = await _checked(
+                sent.job, attached=attached, profile=self.asked.profile, cluster=cluster, form=self.form
+            )
+            print(found)
             return
-        created = await attachments.create_with(cluster, job=sent.job, attached=attached)
+        numbered = await self._created(sent.job, attached=attached, cluster=cluster)
+        if self.then is not None:
+            await self.then(cluster, job=numbered)
+
+    async def _prepared(self, cluster: Cluster) -> on_cluster.Prepared:
+        data = cluster.client.connection.local_data
+        if data is None:
+            prepared = await on_cluster.prepare(self.submission, asked=self.asked, files=self.local, cluster=cluster)
+            if prepared.directory is None:
+                check_program(self.submission.command)
+            return prepared
+        if self.asked.interactive:
+            terminal.check(self.submission, files=self.local)
+        wanted = local_node.for_local_node(
+            self.submission, asked=self.local, data=data, along=self.file, dry_run=self.dry_run
+        )
+        if self.through is not None:
+            wanted = replace(wanted, command=self.through(wanted.command))
+        return on_cluster.Prepared(submission=wanted)
+
+    async def _after_others(self, wanted: manifest.Submission, *, cluster: Cluster) -> manifest.Submission:
+        if self.after is None:
+            return wanted
+        dependencies = await depending.resolve(self.after, cluster=cluster)
+        return replace(wanted, dependencies=dependencies, any_dependency=self.after.any_one)
+
+    def _attached(self, sent: attachments.Sent, *, cluster: Cluster) -> list[attachments.Attachment]:
+        # A local node gets the file itself, a cluster a ConfigMap.
+        along = [] if self.file is None or this_machine.is_one(cluster) else [self.file]
+        return [*along, *sent.attached]
+
+    async def _created(self, job: GPUJob, *, attached: Sequence[attachments.Attachment], cluster: Cluster) -> GPUJob:
+        """The job with its number, which is printed; the queue's answer is on standard error."""
+        created = await attachments.create_with(cluster, job=job, attached=attached)
         numbered = await create.until_numbered(cluster, job=created)
         answer = this_machine.answer(cluster, answer=await create.until_answered(cluster, job=numbered))
-        if not wait_for_capacity:
+        if not self.wait_for_capacity:
             await create.refuse_if_hopeless(cluster, job=numbered, answer=answer)
         page = console_page.page_of(cluster, job=numbered) if sys.stderr.isatty() else None
         create.announce(numbered, answer=answer, page=page)
-        print(create.submitted(numbered, form=form), flush=True)
-        if then is not None:
-            await then(cluster, job=numbered)
-
-    work(go, kubeconfig=asked.kubeconfig, context=asked.context, namespace=namespace, brief=True)
+        print(create.submitted(numbered, form=self.form), flush=True)
+        return numbered
 
 
 def script_of(words: Sequence[str]) -> scripts.Script | None:

@@ -1,6 +1,6 @@
 """Creates a sandbox step by step, its real nodes last, and takes back what does not come up."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,44 +85,56 @@ def up(
     `feature_gates` and `runtime_config` are what its components' options of these names take. If it fails, its
     processes end, and its folder stays for `logs` until the next `up` or `down`. Raises `SandboxError`.
     """
-    if authentication is not None and not authentication.is_file():
-        raise InvalidInputError("authentication-config", value=str(authentication), allowed="a file")
-    if values_file is not None and not values_file.is_file():
-        raise InvalidInputError("values", value=str(values_file), allowed="a file")
+    _check_files({"authentication-config": authentication, "values": values_file})
     if bare and (local_node or values_file or overrides or without or request_log):
         raise InvalidInputError("bare", value="with options of the chart", allowed="--nodes, --real-node and --with")
     cluster = get(name)
-    nodes = _nodes(nodes_file, limit=limit_nodes, local_node=local_node)
-    others = neighbours.chosen(with_)
     minor = versions.chosen(kubernetes, local_node=local_node, real_node=real_node)
-    if existing.is_up(cluster, report=report):
-        existing.check_kind(cluster, local_node=local_node)
-        versions.check_running(name, running=catalog.minor_of(cluster.state().kubernetes), wanted=kubernetes)
-        return cluster
-    earlier = existing.find_earlier(cluster, local_node=local_node, report=report)
-    real_node = real_node and _can_have_a_real_node(report)
-    more = [each.name for each in others]
-    programs = _programs(*more, real_node=real_node, report=report, kubernetes=minor, simulation=not local_node)
     plan = Plan(
-        nodes=nodes,
+        nodes=_nodes(nodes_file, limit=limit_nodes, local_node=local_node),
         local_node=local_node,
         real_node=real_node,
         bare=bare,
         values_file=values_file and values_file.resolve(),
         overrides=overrides,
         without=without,
-        neighbours=others,
+        neighbours=neighbours.chosen(with_),
         request_log=request_log,
         kubernetes=minor,
         authentication=authentication and authentication.resolve(),
         feature_gates=feature_gates,
         runtime_config=runtime_config,
     )
+    if existing.is_up(cluster, report=report):
+        existing.check_kind(cluster, local_node=local_node)
+        versions.check_running(name, running=catalog.minor_of(cluster.state().kubernetes), wanted=kubernetes)
+        return cluster
+    _start_new(cluster, plan=plan, report=report)
+    return cluster
+
+
+def _check_files(files: Mapping[str, Path | None]) -> None:
+    """Raise `InvalidInputError` for an option's file that is none."""
+    for option, path in files.items():
+        if path is not None and not path.is_file():
+            raise InvalidInputError(option, value=str(path), allowed="a file")
+
+
+def _start_new(cluster: Cluster, *, plan: Plan, report: Reporter) -> None:
+    """Bring up what is not there: its programs, its place among other sandboxes, and then all of it."""
+    earlier = existing.find_earlier(cluster, local_node=plan.local_node, report=report)
+    plan = replace(plan, real_node=plan.real_node and _can_have_a_real_node(report))
+    programs = _programs(
+        *(each.name for each in plan.neighbours),
+        real_node=plan.real_node,
+        report=report,
+        kubernetes=plan.kubernetes,
+        simulation=not plan.local_node,
+    )
     with state.private_files() as umask:
         existing.reserve(cluster, plan=plan, earlier=earlier)
         work = Work(cluster=cluster, plan=replace(plan, umask=umask), programs=programs, report=report)
         _bring_up(work, earlier=earlier)
-    return cluster
 
 
 def fetch(programs: Sequence[str], *, real_node: bool, report: Reporter, kubernetes: str | None = None) -> list[str]:
