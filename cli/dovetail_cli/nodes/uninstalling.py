@@ -1,5 +1,6 @@
 """What Dovetail leaves on a machine apart from the installed package, and its removal."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -12,6 +13,8 @@ import typer
 from dovetail.kube.auth.connection import default_kubeconfigs
 from dovetail_cli import sandboxes
 from dovetail_cli.nodes import user_service
+from dovetail_cli.slurm import names as slurm_names
+from dovetail_cli.slurm import programs as slurm_programs
 from dovetail_cli.submit.profiles import user_file
 from dovetail_cli.ui.errors import CommandError
 
@@ -52,7 +55,13 @@ def traces(*, keep_logs: bool) -> list[Trace]:
         _folder(user_file.location().parent, what="your profiles"),
         _folder(folder.parent, what="the folder of sandboxes"),
     ]
-    return [each for each in found if each.path.exists()]
+    found += [
+        Trace(path=link, what="Slurm's name for one of the commands", remove=_unlinked(link))
+        for each in dict.fromkeys(os.get_exec_path())
+        for name in slurm_programs.PROGRAMS
+        if slurm_names.is_ours(link := Path(each) / name)
+    ]
+    return [each for each in found if os.path.lexists(each.path)]
 
 
 def uninstall(*, yes: bool, dry_run: bool, keep_logs: bool) -> None:
@@ -74,11 +83,20 @@ def uninstall(*, yes: bool, dry_run: bool, keep_logs: bool) -> None:
 
 
 def _left(found: Sequence[Trace]) -> list[Path]:
-    return [each.path for each in found if each.path.exists()]
+    return [each.path for each in found if os.path.lexists(each.path)]
 
 
 def _down(name: str) -> Callable[[], None]:
     return lambda: sandboxes.down(name, purge=True)
+
+
+def _unlinked(link: Path) -> Callable[[], None]:
+    def remove() -> None:
+        # One that this user may not remove is named at the end.
+        with contextlib.suppress(OSError):
+            link.unlink()
+
+    return remove
 
 
 def _folder(path: Path, *, what: str) -> Trace:

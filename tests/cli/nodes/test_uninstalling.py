@@ -22,6 +22,7 @@ OURS = (
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{tmp_path / 'none'}")
     for name in ("STATE", "DATA", "CACHE", "CONFIG"):
         monkeypatch.delenv(f"XDG_{name}_HOME", raising=False)
     for name in (*OTHERS, *OURS):
@@ -43,6 +44,16 @@ def test_nothing_of_dovetail_is_left_and_nothing_else_is_touched(
     assert "pip uninstall dovetail-gpu" in said
     assert main(["uninstall"]) == 0
     assert capsys.readouterr().out.startswith("Dovetail has left nothing on this machine.\n")
+
+
+def test_slurm_s_names_go_and_other_programs_of_these_names_stay(home: Path) -> None:
+    folder = home / "bin"
+    folder.mkdir()
+    (folder / "sbatch").symlink_to("/opt/venv/bin/dovetail")
+    (folder / "squeue").symlink_to("/opt/slurm/bin/squeue")
+    (folder / "scancel").write_text("")
+    assert main(["uninstall", "--yes"]) == 0
+    assert {each.name for each in folder.iterdir()} == {"squeue", "scancel"}
 
 
 def test_a_dry_run_names_all_of_it_and_removes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
