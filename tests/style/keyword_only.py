@@ -70,7 +70,6 @@ POSITIONAL: Final = {
         "mutate",
         "parse_args",
         "resolve_command",
-        "settings_customise_sources",
     },
     "a request line": {"route"},
     "published signatures, as scripts call them": {

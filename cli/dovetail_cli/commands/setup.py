@@ -48,5 +48,6 @@ def uninstall(
     Running jobs of this machine end. It says what stays. A cluster is not touched.
     """
     from dovetail_cli.nodes import uninstalling
+    from dovetail_cli.slurm import names
 
-    uninstalling.uninstall(yes=yes, dry_run=dry_run, keep_logs=keep_logs)
+    uninstalling.uninstall(yes=yes, dry_run=dry_run, keep_logs=keep_logs, links=names.on_path())

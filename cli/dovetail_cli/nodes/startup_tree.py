@@ -1,4 +1,4 @@
-"""What `gflowd up` says of its machine: the tree of devices, or what runs without, and a first job."""
+"""What `gflowd up` says of its machine: devices, or what runs without, and a first job."""
 
 import asyncio
 import sys

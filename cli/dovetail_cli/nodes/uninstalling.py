@@ -13,8 +13,6 @@ import typer
 from dovetail.kube.auth.connection import default_kubeconfigs
 from dovetail_cli import sandboxes
 from dovetail_cli.nodes import user_service
-from dovetail_cli.slurm import names as slurm_names
-from dovetail_cli.slurm import programs as slurm_programs
 from dovetail_cli.submit.profiles import user_file
 from dovetail_cli.ui.errors import CommandError
 
@@ -55,18 +53,15 @@ def traces(*, keep_logs: bool) -> list[Trace]:
         _folder(user_file.location().parent, what="your profiles"),
         _folder(folder.parent, what="the folder of sandboxes"),
     ]
-    found += [
-        Trace(path=link, what="Slurm's name for one of the commands", remove=_unlinked(link))
-        for each in dict.fromkeys(os.get_exec_path())
-        for name in slurm_programs.PROGRAMS
-        if slurm_names.is_ours(link := Path(each) / name)
-    ]
     return [each for each in found if os.path.lexists(each.path)]
 
 
-def uninstall(*, yes: bool, dry_run: bool, keep_logs: bool) -> None:
-    """Show what is there, ask, and remove it. Raises `CommandError` for what cannot be removed."""
-    found = traces(keep_logs=keep_logs)
+def uninstall(*, yes: bool, dry_run: bool, keep_logs: bool, links: Sequence[Path] = ()) -> None:
+    """Show what is there, `links` to the commands among it, ask, and remove it.
+
+    Raises `CommandError` for what cannot be removed.
+    """
+    found = [*traces(keep_logs=keep_logs), *map(_link, links)]
     if not found:
         print(f"Dovetail has left nothing on this machine.\n{_STAYS}")
         return
@@ -90,13 +85,13 @@ def _down(name: str) -> Callable[[], None]:
     return lambda: sandboxes.down(name, purge=True)
 
 
-def _unlinked(link: Path) -> Callable[[], None]:
+def _link(path: Path) -> Trace:
     def remove() -> None:
         # One that this user may not remove is named at the end.
         with contextlib.suppress(OSError):
-            link.unlink()
+            path.unlink()
 
-    return remove
+    return Trace(path=path, what="another name of a command", remove=remove)
 
 
 def _folder(path: Path, *, what: str) -> Trace:

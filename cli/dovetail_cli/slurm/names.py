@@ -45,7 +45,7 @@ def remove(folder: str | None) -> list[str]:
     said = []
     for name in PROGRAMS:
         link = where / name
-        if is_ours(link):
+        if _is_ours(link):
             try:
                 link.unlink()
             except OSError as error:
@@ -54,14 +54,19 @@ def remove(folder: str | None) -> list[str]:
     return said or [f"{where} has none of these names."]
 
 
+def on_path() -> list[Path]:
+    """The names that are installed in the folders of PATH."""
+    folders = dict.fromkeys(os.get_exec_path())
+    return [link for folder in folders for name in PROGRAMS if _is_ours(link := Path(folder) / name)]
+
+
 def _check(link: Path, *, program: Path) -> None:
-    if (link.exists() or link.is_symlink()) and not (is_ours(link) and link.resolve() == program.resolve()):
-        other = "is of another installation of Dovetail: remove it first" if is_ours(link) else "is another program"
+    if (link.exists() or link.is_symlink()) and not (_is_ours(link) and link.resolve() == program.resolve()):
+        other = "is of another installation of Dovetail: remove it first" if _is_ours(link) else "is another program"
         raise UsageError(f"{link} {other}; name another folder, such as --dir ~/dovetail-bin")
 
 
-def is_ours(link: Path) -> bool:
-    """Whether it is a link of `install`, to the program of any installation."""
+def _is_ours(link: Path) -> bool:
     return link.is_symlink() and Path(os.readlink(link)).name == _PROGRAM  # noqa: PTH115 - the text as it is
 
 

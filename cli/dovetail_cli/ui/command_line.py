@@ -1,4 +1,4 @@
-"""Command lines of the commands that show things: declared without typer, and usually read without it.
+"""Command lines of commands that show things: declared and usually read without typer.
 
 Importing typer, with pydantic behind it, takes longer than all that a listing does with the cluster's answer. A command
 that shows things declares its options with `option` and `argument`, and `read` turns a plain command line into the
@@ -43,7 +43,10 @@ class Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A command of several: `explain pod …`, `explain job …`. Any other first word is meant for the `default` one."""
+    """A command of several: `explain pod …`, `explain job …`.
+
+    Any other first word is meant for the `default` one.
+    """
 
     help: str
     commands: Mapping[str, Callable[..., None]]
