@@ -4,7 +4,7 @@ Pure. A restart of the agent does not repair a device that fell off its bus. A f
 driver is reloaded, or when a user acknowledges the repair in `GPUNode.spec.mended`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -37,12 +37,20 @@ class Past:
             return {}
         return {device.uuid: device for device in self.status.devices}
 
+    def is_mended_since(self, uuid: str) -> bool:
+        """Whether a user has acknowledged a repair since the last report.
+
+        The last report may show the device as working: an earlier acknowledgement is of an earlier fault.
+        """
+        at, reported = _time(self.mended.get(uuid)), _time(self.status.observed_at if self.status else None)
+        return at is not None and (reported is None or at >= reported)
+
 
 def with_lost(inventory: Inventory, *, past: Past) -> Inventory:
     """Add the devices that no longer answer since the node booted: their pods are still there.
 
     A missing device is not added if its PCI address has another device, or its GPU is in MIG mode: then MIG has split
-    or joined it.
+    or joined it. Nor is one whose loss a user has acknowledged since the last report.
     """
     split = {card.uuid for card in inventory.split}
     places = {device.pci_bus_id for device in inventory.devices} | {""}
@@ -51,7 +59,7 @@ def with_lost(inventory: Inventory, *, past: Past) -> Inventory:
         _info(device)
         for device in past.devices.values()
         if past.boot_id and device.pci_bus_id not in places and device.index not in indexes
-        if device.uuid not in past.mended and device.parent not in split
+        if not past.is_mended_since(device.uuid) and device.parent not in split
     ]
     if not lost:
         return inventory
@@ -72,16 +80,25 @@ def with_open_faults(sample: Sample, *, answered: Inventory, inventory: Inventor
             _with_faults(
                 states.get(info.uuid, DeviceSample(unhealthy_reason=LOST)),
                 before=before.get(info.uuid),
-                over=_latest(info.loaded_at, _time(past.mended.get(info.uuid))),
+                loaded_at=info.loaded_at,
+                mended_at=_time(past.mended.get(info.uuid)),
             )
             for info in inventory.devices
         ),
     )
 
 
-def _with_faults(sample: DeviceSample, *, before: Device | None, over: datetime | None) -> DeviceSample:
+def _with_faults(
+    sample: DeviceSample, *, before: Device | None, loaded_at: datetime | None, mended_at: datetime | None
+) -> DeviceSample:
     by_reason = {fault.reason: fault for fault in (*_reported(before), *sample.faults)}
-    counting = tuple(fault for fault in by_reason.values() if over is None or fault.at.replace(microsecond=0) > over)
+    counting = tuple(
+        fault
+        for fault in by_reason.values()
+        if loaded_at is None or fault.at > loaded_at
+        # A user's time has whole seconds: the fault of the same second is the one that was repaired.
+        if mended_at is None or fault.at.replace(microsecond=0) > mended_at
+    )
     reason = sample.unhealthy_reason or (counting[0].reason if counting else "")
     return replace(sample, faults=counting, unhealthy_reason=reason)
 
@@ -97,11 +114,6 @@ def _same_driver(status: GPUNodeStatus, *, inventory: Inventory) -> bool:
     A new version proves that the old driver was unloaded.
     """
     return not status.driver_version or status.driver_version == inventory.driver_version
-
-
-def _latest(*times: datetime | None) -> datetime | None:
-    known: Iterable[datetime] = (each for each in times if each is not None)
-    return max(known, default=None)
 
 
 def _time(text: str | None) -> datetime | None:

@@ -8,7 +8,7 @@ that.
 import asyncio
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -78,6 +78,8 @@ def _rests(tenant: NodeTenant, *, on: DeviceSample) -> bool:
 log = get_logger(__name__)
 
 BEAT_SECONDS: Final = 1.0
+# Without measurements, the turns of half an hour.
+_MOST_RUNS: Final = 1024
 # Without rivals, the loop only checks whether turns are possible.
 _IDLE_SECONDS: Final = 10.0
 # Moving the memory of a whole device to the host and another's back takes 1-2 minutes. After this limit the move hangs:
@@ -118,9 +120,12 @@ class TurnsFeature(Feature):
         self._changed = asyncio.Event()
         self._wanted: dict[str, tuple[Contender, NodeTenant]] = {}
         self._turns = Turns()
-        self._had_turn: frozenset[str] = frozenset()
+        # Since when each tenant runs, and what has ended of that since the last measurement: UID, begin and end.
+        self._running: dict[str, float] = {}
+        self._ran: deque[tuple[str, float, float]] = deque(maxlen=_MOST_RUNS)
         self._resting: frozenset[str] = frozenset()
         self._measured_at: datetime | None = None
+        self._measured_clock = 0.0
         self._stopped: dict[str, NodeTenant] = {}
         self._hands = threading.Lock()
         self._ending = False
@@ -145,12 +150,23 @@ class TurnsFeature(Feature):
         return with_enforcement(status, name="turns", holds=self._problem is None, why=self._problem or "")
 
     def _judge(self, seen: Seen) -> None:
-        """Find, at each new measurement, the tenants that computed nothing although they could."""
+        """Find, at each new measurement, the tenants that computed nothing although they could.
+
+        Only those could that ran for half a turn or more since the measurement before: less may not show, and of each
+        turn half is on one side of a measurement.
+        """
         measured_at = seen.sample.measured_at or seen.now if seen.sample else None
-        if measured_at in {None, self._measured_at}:
+        if measured_at is None or measured_at == self._measured_at:
             return
-        self._resting = at_rest(seen, judged=self._had_turn | self._resting)
-        self._measured_at, self._had_turn = measured_at, frozenset()
+        since, until = self._measured_clock, self._clock() - (seen.now - measured_at).total_seconds()
+        ran: dict[str, float] = {}
+        for uid, began, ended in (*self._ran, *((uid, began, until) for uid, began in self._running.items())):
+            ran[uid] = ran.get(uid, 0.0) + max(0.0, min(ended, until) - max(began, since))
+        able = {uid for uid, seconds in ran.items() if seconds >= self._turn_seconds / 2}
+        self._resting = at_rest(seen, judged=able | self._resting)
+        self._measured_at, self._measured_clock = measured_at, until
+        while self._ran and self._ran[0][2] <= until:
+            self._ran.popleft()
 
     async def run(self, wake: Wake) -> None:
         """Schedule turns until cancelled, and leave no tenant frozen."""
@@ -193,18 +209,24 @@ class TurnsFeature(Feature):
         self._suspender = self._around(freezer)
 
     async def _deal(self) -> None:
-        if self._clock() >= self._turns.next_at:
-            self._had_turn |= frozenset(self._turns.standings) - self._turns.waiting
+        now = self._clock()
         wanted = [contender for contender, _ in self._wanted.values()] if self._problem is None else []
         self._turns = step(
             self._turns,
             contenders=wanted,
-            now=self._clock(),
+            now=now,
             turn_seconds=max(self._turn_seconds, self._shortest_turn()),
         )
+        runs = self._turns.standings.keys() - self._turns.waiting
+        self._ran.extend((uid, self._running.pop(uid), now) for uid in self._running.keys() - runs)
         waiting = [self._wanted[uid][1] for uid in sorted(self._turns.waiting)]
-        if not waiting and not self._stopped:
-            return
+        if waiting or self._stopped:
+            await self._apply_with_beats(waiting)
+        begun = self._clock()
+        for uid in runs:
+            self._running.setdefault(uid, begun)
+
+    async def _apply_with_beats(self, waiting: Iterable[NodeTenant]) -> None:
         work = asyncio.create_task(asyncio.to_thread(self._apply, waiting))
         for _ in range(_LONGEST_CHANGE_SECONDS):
             self._marks.beat(AGENT)
@@ -279,7 +301,7 @@ class TurnsFeature(Feature):
                 for tenant in list(self._stopped.values()):
                     self._go_on(self._suspender, tenant=tenant)
             self._marks.leave(AGENT)
-        self._turns, self._problem = Turns(), "ended"
+        self._turns, self._running, self._problem = Turns(), {}, "ended"
 
     def metrics(self) -> Iterable[Metric]:
         """Whether turns are possible, how many tenants are frozen, and what failed."""
