@@ -55,6 +55,14 @@ class _Live:
     kept_at: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCurve:
+    """The curve of a job, and the job's UID."""
+
+    uid: str
+    curve: Curve
+
+
 class Sampler:
     """What is kept of the cluster's past; without a store, as long as the process lives."""
 
@@ -75,7 +83,8 @@ class Sampler:
         # The version of each job whose marks are known, by UID.
         self._marked: dict[str, str] = {}
         self._curves: dict[str, _Live] = {}
-        self._ended: OrderedDict[tuple[str, str], Curve] = OrderedDict()
+        # The last one of each name, where there is no database.
+        self._ended: OrderedDict[tuple[str, str], JobCurve] = OrderedDict()
         # What was held at the last sample, and when that was.
         self._held: Sequence[Holding] = ()
         self._at: datetime | None = None
@@ -127,21 +136,36 @@ class Sampler:
         self._put_usage(reading, now=now)
         return Batch(rows=rows, places=places, curves=curves, marks=marks, usage=self.ledger.take_changed())
 
-    async def curve(self, namespace: str, *, name: str, uid: str | None) -> Curve | None:
-        """The curve of a job, by the UID of its object if it is there; None if it never held a device."""
-        if uid is not None and (live := self._curves.get(uid)) is not None:
-            return live.curve
-        if (ended := self._ended.get((namespace, name))) is not None:
+    async def curve(self, namespace: str, *, name: str, uid: str | None) -> JobCurve | None:
+        """The curve of a job, by the UID of its object if it is there; None if it never held a device.
+
+        Without a UID, that of the last job of this name which held one.
+        """
+        if (live := self._live(namespace, name=name, uid=uid)) is not None:
+            return live
+        ended = self._ended.get((namespace, name))
+        if ended is not None and uid in {None, ended.uid}:
             return ended
         store = self._store
         if store is None:
             return None
         try:
-            kept = await self.in_thread(lambda: store.curve(namespace, name=name))
+            kept = await self.in_thread(lambda: store.curve(namespace, name=name, uid=uid))
         except SamplesError as error:
             log.warning("the curve of a job cannot be read", namespace=namespace, job=name, error=str(error))
             return None
-        return None if kept is None or (uid is not None and kept.uid != uid) else kept.curve
+        return None if kept is None else JobCurve(uid=kept.uid, curve=kept.curve)
+
+    def _live(self, namespace: str, *, name: str, uid: str | None) -> JobCurve | None:
+        if uid is not None:
+            return JobCurve(uid=uid, curve=self._curves[uid].curve) if uid in self._curves else None
+        # Until the sample after its deletion.
+        found = [
+            JobCurve(uid=each, curve=live.curve)
+            for each, live in self._curves.items()
+            if (live.namespace, live.name) == (namespace, name)
+        ]
+        return max(found, key=lambda each: each.curve.start, default=None)
 
     def marks(self, *, since: int, until: int, concerns: Callable[[Mark], bool]) -> list[Mark]:
         """The marks of the jobs that it `concerns` between two times, in their order."""
@@ -254,12 +278,12 @@ class Sampler:
                 due.append(self._kept(uid, live=live))
             if ended:
                 del self._curves[uid]
-                self._keep_ended(live)
+                self._keep_ended(uid, live=live)
         return due
 
-    def _keep_ended(self, live: _Live) -> None:
+    def _keep_ended(self, uid: str, *, live: _Live) -> None:
         if self._store is None:
-            self._ended[live.namespace, live.name] = live.curve
+            self._ended[live.namespace, live.name] = JobCurve(uid=uid, curve=live.curve)
             if len(self._ended) > _MOST_ENDED:
                 self._ended.popitem(last=False)
 

@@ -35,6 +35,7 @@ log = get_logger("dovetail.gateway.samples")
 _LEVEL: Final = 1
 _MOST_WORDS: Final = 300
 _MOST_LAYOUTS: Final = 64
+_MOST_OF_A_NAME: Final = 8
 
 
 class SampleStore:
@@ -115,11 +116,14 @@ class SampleStore:
             for row in self._read(sql.select(PLACES))
         }
 
-    def curve(self, namespace: str, *, name: str) -> KeptCurve | None:
-        """The curve of the latest job of this name; None without one."""
+    def curve(self, namespace: str, *, name: str, uid: str | None = None) -> KeptCurve | None:
+        """The curve of this job, or of the last one of this name; None without one."""
         wanted = sql.select(CURVES).where(CURVES.c.namespace == namespace, CURVES.c.name == name)
-        rows = self._read(wanted.order_by(CURVES.c.until.desc()).limit(1))
-        return next(_curves(rows), None)
+        if uid is not None:
+            wanted = wanted.where(CURVES.c.uid == uid)
+        rows = self._read(wanted.order_by(CURVES.c.until.desc()).limit(_MOST_OF_A_NAME))
+        # The last step of a long job may reach beyond the first ones of its successor.
+        return max(_curves(rows), key=lambda each: each.curve.start, default=None)
 
     def curves(self, uids: Sequence[str]) -> list[KeptCurve]:
         """The curves of these jobs."""

@@ -30,6 +30,29 @@ def test_a_curve_has_at_most_240_points_and_keeps_mean_and_maximum(levels: list[
     assert np.allclose(found.values["temperature"][:, 0], [np.max(group) for group in groups])
 
 
+STEPS = st.tuples(st.sampled_from([1, 1, 1, 2, 7, 300]), st.floats(0, 100, width=32))
+
+
+@given(st.lists(STEPS, min_size=1, max_size=300), st.integers(0, 300))
+def test_a_point_is_the_mean_of_the_samples_of_its_time(steps: list[tuple[int, float]], moved: int) -> None:
+    """With pauses, and a gateway that goes on with the bytes of another."""
+    curve, taken, at = Curve(T0), list[tuple[int, float]](), T0
+    for number, (later, level) in enumerate(steps):
+        at += later * STEP_SECONDS if number else 0
+        curve.add(at, values=values(level))
+        taken.append((at, level))
+        if number == moved:
+            curve = Curve.decode(curve.encode())
+    found = curve.samples()
+    levels: list[list[float]] = [[] for _ in range(len(found))]
+    for each, level in taken:
+        levels[(each - curve.start) // curve.step].append(level)
+    for column in HELD:
+        fold = np.max if column.fold == "max" else np.mean
+        expected = [fold(point) if point else np.nan for point in levels]
+        assert np.allclose(found.values[column.name][:, 0], expected, atol=0.02, equal_nan=True), column.name
+
+
 def test_a_job_of_a_month_has_points_over_all_of_it() -> None:
     curve = Curve(T0)
     for step in range(0, 31 * 2880, 40):

@@ -166,15 +166,15 @@ class TimeSeries:
         if not sees.sees(namespace):
             raise missing
         job = self._cache.jobs.get(f"{namespace}/{name}")
-        curve = await self._sampler.curve(namespace, name=name, uid=None if job is None else job.metadata.uid)
-        if curve is None:
+        found = await self._sampler.curve(namespace, name=name, uid=None if job is None else job.metadata.uid)
+        if found is None:
             raise missing
-        whole = curve.samples()
+        whole = found.curve.samples()
         samples = between(whole, since=whole.start if since is None else since, until=until)
         marks = self._marks(
-            since=min(samples.start, curve.start) - _LATE,
+            since=min(samples.start, whole.start) - _LATE,
             until=until,
-            concerns=lambda mark: (mark.row.namespace, mark.row.job) == (namespace, name),
+            concerns=lambda mark: mark.uid == found.uid,
         )
         row = of_holdings(name, samples=samples, namespace=namespace)
         return self._answer(samples.start, step=samples.step, found=_Found(rows=[row]), marks=marks)
