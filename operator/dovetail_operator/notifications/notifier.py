@@ -175,7 +175,7 @@ class Notifier:
             self._jobs.pop(uid, None)
             return
         self._jobs[uid] = job
-        # A job that waits for a retry has its own timer.
+        # After what is being sent the last version is looked at anyway, and a retry has its own timer.
         if uid not in self._tries:
             self._queue.add(uid)
 
@@ -202,6 +202,7 @@ class Notifier:
 
     async def _send(self, job: GPUJob, *, change: Change) -> None:
         uid = job.metadata.uid
+        self._tries.setdefault(uid, 0)
         try:
             if await self._deliver(job, change=change):
                 self._count.labels("sent").inc()
@@ -232,7 +233,7 @@ class Notifier:
         problem = f"{refused}: mails go to {', '.join(self._rules.domains)} alone (notify_domains)"
         if not admitted:
             raise SendError(problem, final=True)
-        if job.metadata.uid not in self._tries:
+        if not self._tries.get(job.metadata.uid):
             self._notify(job, why=NOT_EVERY_ADDRESS(problem=problem))
         return replace(found, to=admitted)
 

@@ -20,7 +20,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import ServerFault, Status
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.notifications.messages import Letter, due
-from dovetail_operator.notifications.notifier import HOUR_SECONDS, MailRules, Notifier
+from dovetail_operator.notifications.notifier import _BACKOFF, HOUR_SECONDS, MailRules, Notifier
 from dovetail_operator.notifications.transports import SendError
 from tests import virtual_time
 from tests.background import running
@@ -42,17 +42,32 @@ class Post:
     sent: list[str] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
     times: list[tuple[float, str]] = field(default_factory=list)
+    # Of each letter: how often it has failed, and when that was the last time.
+    failed: dict[str, tuple[int, float]] = field(default_factory=dict)
+    hasty: list[str] = field(default_factory=list)
     where: str = "here"
 
     async def send(self, letter: Letter) -> None:
+        self._check_pause(letter)
         await asyncio.sleep(self.rng.choice([0.0, 0.1, 5.0]))
         if letter.id in self.refused or (not self.is_well and self.rng.random() < 0.05):
             self.refused.add(letter.id)
             raise SendError("never", final=True)
         if not self.is_well and self.rng.random() < 0.4:
+            count, _ = self.failed.get(letter.id, (0, 0.0))
+            self.failed[letter.id] = count + 1, virtual_time.clock()
             raise SendError("later", final=False)
         self.sent.append(letter.id)
         self.times.append((virtual_time.clock(), letter.facts["namespace"]))
+
+    def _check_pause(self, letter: Letter) -> None:
+        """Whatever happens to the job meanwhile, each try waits longer than the one before it."""
+        count, failed_at = self.failed.get(letter.id, (0, 0.0))
+        if count:
+            # A pause is shortened by up to half.
+            least = min(_BACKOFF.longest_seconds, _BACKOFF.first_seconds * 2 ** (count - 1)) / 2
+            if virtual_time.clock() - failed_at < least:
+                self.hasty.append(f"{letter.id} is tried {virtual_time.clock() - failed_at:g} s after failure {count}")
 
 
 class Walk:
@@ -169,6 +184,7 @@ async def walk_of(seed: int, *, rules: MailRules) -> Walk:
 @pytest.mark.parametrize("seed", range(15))
 def test_each_change_that_was_seen_last_is_told_once_or_given_up_with_an_event(seed: int) -> None:
     walk = virtual_time.run(walk_of(seed, rules=MailRules(per_hour=10_000)))
+    assert not walk.post.hasty
     times = Counter(walk.post.sent)
     assert all(count == 1 for count in times.values()), times
     assert set(times) <= walk.ever
