@@ -14,6 +14,7 @@ from dovetail.kube.client import Client
 from dovetail_certificates import hook
 from dovetail_certificates.keeper import Keeper, Target
 from dovetail_certificates.metrics import Metrics
+from dovetail_certificates.publication import SEEN_AFTER
 from tests.loopback import client_of
 
 START: Final = datetime(2030, 1, 1, tzinfo=UTC)
@@ -40,9 +41,12 @@ class Clock:
 
 
 class Api:
-    """Secrets and a webhook configuration; a write with an old resourceVersion is a conflict."""
+    """Secrets and a webhook configuration; a write with an old resourceVersion is a conflict.
 
-    def __init__(self) -> None:
+    With a clock, no CA may be stored that API servers have not trusted for a while, because what is stored signs.
+    """
+
+    def __init__(self, clock: "Clock | None" = None) -> None:
         self.secrets: dict[str, dict[str, Any]] = {}
         # None: it is not installed.
         self.hooks: dict[str, Any] | None = None
@@ -52,6 +56,9 @@ class Api:
         self.edited: set[str] = set()
         self.before_write: Callable[[], None] = lambda: None
         self._versions = itertools.count(2)
+        self._clock = clock
+        # The bundles of all time, the last one last.
+        self._bundles: list[tuple[datetime, bytes]] = []
 
     def running(self) -> AbstractAsyncContextManager[Client]:
         return client_of([
@@ -87,6 +94,21 @@ class Api:
         assert self.hooks is not None
         for each in self.hooks["webhooks"]:
             each["clientConfig"]["caBundle"] = base64.b64encode(bundle).decode()
+        self._note_bundle()
+
+    def _note_bundle(self) -> None:
+        if self._clock is not None:
+            self._bundles.append((self._clock(), self.bundle))
+
+    def _check_signer(self, signer: bytes) -> None:
+        """Assert that API servers which trust anything have had the time to see this CA before it signs."""
+        bundles = [each for each in self._bundles if each[1]]
+        if self._clock is None or not bundles or signer in bundles[0][1]:
+            return
+        since = next((at for at, bundle in bundles if signer in bundle), None)
+        assert since is not None, "a CA is stored that is not published"
+        waited = self._clock() - since
+        assert waited >= SEEN_AFTER, f"a CA is stored {waited} after it was published"
 
     async def _read_secret(self, request: web.Request) -> web.Response:
         if self.refuses:
@@ -104,6 +126,8 @@ class Api:
         version, found = body["metadata"].get("resourceVersion"), self.secrets.get(name)
         if version and (found is None or version != found["metadata"]["resourceVersion"]):
             return _status(409)
+        if name == CA:
+            self._check_signer(base64.b64decode(body["data"]["ca.crt"]))
         body["metadata"]["resourceVersion"] = str(next(self._versions))
         self.secrets[name] = body
         self.writes.append(name)
@@ -121,6 +145,7 @@ class Api:
             (found,) = [each for each in self.hooks["webhooks"] if each["name"] == change["name"]]
             found["clientConfig"] |= change["clientConfig"]
         self.hooks["metadata"]["resourceVersion"] = str(next(self._versions))
+        self._note_bundle()
         self.writes.append("hooks")
         return web.json_response(self.hooks)
 

@@ -30,7 +30,7 @@ from tests.webhook.certificates import CA, LEAF, NAMES, START, Api, Clock, Scene
 @pytest.fixture
 async def installed() -> AsyncIterator[Scene]:
     """An installed release that serves its first certificate."""
-    api, clock = Api(), Clock()
+    api = Api(clock := Clock())
     async with api.running() as client:
         await install(client, api=api, clock=clock)
         api.writes.clear()

@@ -3,8 +3,11 @@
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -110,14 +113,35 @@ async def test_a_caller_that_leaves_as_it_gets_its_turn_gives_it_to_the_next_one
     assert slots._memory == 10
 
 
+class Threads:
+    """In place of the pool: work runs until it is ended here, whatever becomes of its caller."""
+
+    def __init__(self) -> None:
+        self.running: dict[int, Future[None]] = {}
+
+    def submit(self, work: Callable[[], int]) -> "Future[None]":
+        begun: Future[None] = Future()
+        begun.set_running_or_notify_cancel()
+        self.running[work()] = begun
+        return begun
+
+    def end(self, who: int) -> None:
+        self.running.pop(who).set_result(None)
+
+
 @dataclass
 class Model:
-    """Who runs, first come first served: the first that waits starts once there is room for it, and nobody before."""
+    """Who runs, first come first served: the first that waits starts once there is room for it, and nobody before.
+
+    What runs goes on without its caller.
+    """
 
     count: int
     memory: int
     running: dict[int, int] = field(default_factory=dict)
     waiting: deque[tuple[int, int]] = field(default_factory=deque)
+    # Those that run whose callers have left.
+    alone: set[int] = field(default_factory=set)
 
     def wake(self) -> None:
         while self.waiting and len(self.running) < self.count:
@@ -128,8 +152,14 @@ class Model:
             self.running[who] = memory
 
     def leave(self, who: int) -> None:
-        self.running.pop(who, None)
+        if who in self.running:
+            self.alone.add(who)
         self.waiting = deque(each for each in self.waiting if each[0] != who)
+        self.wake()
+
+    def end(self, who: int) -> None:
+        del self.running[who]
+        self.alone.discard(who)
         self.wake()
 
 
@@ -150,32 +180,39 @@ def test_who_waits_starts_as_soon_as_there_is_room(steps: list[tuple[str, int]],
 
 
 async def _compare(steps: list[tuple[str, int]], *, unseen: set[int]) -> None:
-    slots, model = Slots(count=2, memory=10), Model(count=2, memory=10)
-    tasks: dict[int, asyncio.Task[None]] = {}
+    slots, model, threads = Slots(count=2, memory=10), Model(count=2, memory=10), Threads()
+    pool: Any = threads
+    slots._threads = pool
+    tasks: dict[int, asyncio.Task[int]] = {}
     for number, (what, value) in enumerate(steps):
-        begun = [who for who in model.running if tasks[who].done()]
-        coming = [who for who in (*model.running, *(each[0] for each in model.waiting)) if not tasks[who].done()]
+        begun = [who for who in model.running if who in threads.running]
+        here = [who for who in (*model.running, *(each[0] for each in model.waiting)) if who not in model.alone]
         if what == "arrive":
-            tasks[number] = asyncio.create_task(slots._take(value))
+            tasks[number] = asyncio.create_task(slots.run(partial(int, number), memory=value))
             model.waiting.append((number, value))
             model.wake()
-        elif what == "leave" and coming:
-            tasks[who := coming[value % len(coming)]].cancel()
-            model.leave(who)
+        elif what == "leave" and here and tasks[who := here[value % len(here)]].cancel():
+            # One whose turn has come and that has not begun gives its turn to the next.
+            if who in model.running and who not in threads.running:
+                model.end(who)
+            else:
+                model.leave(who)
         elif what == "end" and begun:
-            slots._give(model.running[who := begun[value % len(begun)]])
-            model.leave(who)
+            threads.end(who := begun[value % len(begun)])
+            model.end(who)
         if number not in unseen:
-            await _compare_now(slots, model=model, tasks=tasks)
-    await _compare_now(slots, model=model, tasks=tasks)
+            await _compare_now(slots, model=model, tasks=tasks, threads=threads)
+    await _compare_now(slots, model=model, tasks=tasks, threads=threads)
+    for who in list(threads.running):
+        threads.end(who)
     for task in tasks.values():
         task.cancel()
 
 
-async def _compare_now(slots: Slots, *, model: Model, tasks: dict[int, asyncio.Task[None]]) -> None:
-    for _ in range(2 * len(tasks) + 2):
+async def _compare_now(slots: Slots, *, model: Model, tasks: dict[int, asyncio.Task[int]], threads: Threads) -> None:
+    for _ in range(4 * len(tasks) + 4):
         await asyncio.sleep(0)
-    held = {who for who, task in tasks.items() if task.done() and not task.cancelled()}
-    assert held >= set(model.running)
-    assert {who for who, task in tasks.items() if not task.done()} == {who for who, _ in model.waiting}
+    assert set(threads.running) == set(model.running)
+    callers = {who for who, task in tasks.items() if not task.done()}
+    assert callers == {who for who in model.running if who not in model.alone} | {each[0] for each in model.waiting}
     assert (slots._free, slots._memory) == (2 - len(model.running), 10 - sum(model.running.values()))

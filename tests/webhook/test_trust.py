@@ -27,9 +27,9 @@ RENEWED_AFTER = CA_LIFETIME * 2 / 3
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
     """A cluster where nothing is installed."""
-    api = Api()
+    api = Api(clock := Clock())
     async with api.running() as client:
-        yield Scene(api, client, Clock())
+        yield Scene(api, client, clock)
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ class Model:
 
 async def test_no_handshake_fails_while_ca_and_certificate_are_replaced(tmp_path: Path) -> None:
     """API servers may trust what was published before a step; the webhook reads its files later than they change."""
-    api, clock = Api(), Clock()
+    api = Api(clock := Clock())
     clock.now = datetime.now(UTC)
     async with api.running() as client:
         await install(client, api=api, clock=clock)
@@ -277,7 +277,7 @@ async def test_a_hook_that_is_cancelled_at_any_await_can_be_run_again(late: time
     async with AsyncExitStack() as stack:
 
         async def make() -> Scene:
-            api, clock = Api(), Clock()
+            api = Api(clock := Clock())
             client = await stack.enter_async_context(api.running())
             if late:
                 await install(client, api=api, clock=clock)
