@@ -1,11 +1,16 @@
 """Which devices of a node a pod gets, by links and by policy."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
+from random import Random
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from dovetail.api.gpujob import Mode, Policy
+from dovetail.engine.filter import device_choice
 from dovetail.engine.filter.device_choice import choose_slots, link_ranks
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.model.inventory import DeviceFacts
@@ -94,6 +99,66 @@ def test_where_sets_are_too_many_to_look_at_all_a_connected_one_is_found() -> No
         np.arange(1, 32), count=8, values=np.zeros(31), facts=server(32, nvlink=islands, sockets=2)
     )  # fmt: skip
     assert found == islands[1]
+
+
+@pytest.mark.parametrize("are_many", [True, False])
+@pytest.mark.parametrize("seed", range(120))
+def test_a_choice_is_the_one_that_its_rules_name(seed: int, are_many: bool) -> None:
+    """Of any links, not those alone that servers have: what chooses is read from the rules once more."""
+    rng = Random(seed)
+    facts = any_devices(rng, most=12 if are_many else 8)
+    free = sorted(rng.sample(range(len(facts)), rng.randint(3, len(facts))))
+    count, values = rng.randint(2, min(5, len(free))), [rng.choice([0.0, 0.0, 0.25, 1.0]) for _ in free]
+    with patch.object(device_choice, "_MOST_SETS", 0 if are_many else 2_000):
+        found = choose_slots(free, count=count, values=values, facts=facts)
+    rules = Rules(links=link_ranks([facts[at] for at in free]).tolist(), values=values)
+    sets = rules.grown(count) if are_many else list(combinations(range(len(free)), count))
+    assert found == tuple(free[at] for at in min(sets, key=rules.order))
+
+
+def any_devices(rng: Random, *, most: int) -> list[DeviceFacts]:
+    indexes, density = range(rng.randint(4, most)), rng.choice([0.15, 0.3, 0.5])
+    linked = {pair for pair in combinations(indexes, 2) if rng.random() < density}
+    sockets, switches = ([rng.choice(kinds) for _ in indexes] for kinds in ([None, 0, 1], [0, 1, 2]))
+    return [
+        DeviceFacts(
+            index=at, uuid=f"GPU-{at}", vendor="nvidia", model="V100", memory_mib=32768, numa_node=sockets[at],
+            nvlink=tuple(other for other in indexes if (min(at, other), max(at, other)) in linked),
+            switch=tuple(other for other in indexes if other != at and switches[other] == switches[at] > 0),
+        )
+        for at in indexes
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is said of a choice, by the links of each pair of free devices and the value of each."""
+
+    links: list[list[int]]
+    values: list[float]
+
+    def order(self, chosen: tuple[int, ...]) -> tuple[float, ...]:
+        """The worst link, then all links, then the devices' values, then few links that are cut."""
+        inside = [self.links[one][other] for one, other in combinations(chosen, 2)]
+        cut = sum(self.links[one][other] for one in chosen for other in self._others(chosen))
+        return -min(inside), -sum(inside), -sum(self.values[at] for at in chosen), cut
+
+    def grown(self, count: int) -> list[tuple[int, ...]]:
+        """From each device, always with the one whose worst link to those before is the best."""
+        sets = []
+        for seed in range(len(self.values)):
+            chosen = [seed]
+            while len(chosen) < count:
+                chosen.append(min(self._others(chosen), key=lambda at: self._distance(at, chosen=tuple(chosen))))
+            sets.append(tuple(sorted(chosen)))
+        return sets
+
+    def _distance(self, at: int, *, chosen: tuple[int, ...]) -> tuple[float, ...]:
+        reach = [self.links[one][at] for one in chosen]
+        return -min(reach), -sum(reach), -self.values[at]
+
+    def _others(self, chosen: Sequence[int]) -> list[int]:
+        return [at for at in range(len(self.values)) if at not in chosen]
 
 
 def test_how_well_devices_are_connected() -> None:

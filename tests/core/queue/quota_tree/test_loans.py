@@ -1,5 +1,10 @@
 """Which jobs a guarantee covers, and which it can spare."""
 
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from dovetail.queue.quota_tree.resources import MEMORY
 from tests.core.queue.quota_tree.builders import make_loans, make_quota
 
@@ -77,3 +82,50 @@ def test_beyond_any_amount_that_it_names_a_quota_borrows() -> None:
         make_quota("vision", guaranteed=8, memory="160Gi"), gpus=8, running={"x": ("vision", 4)}, waiting={}
     )
     assert loans.borrowed_milli(0) == 2000
+
+
+# --- who may end for a reserve ------------------------------------------------------------------------------------
+
+PLACES = ("vision", "speech", "search", "guest")
+WITHIN, LATE = 60.0, 600.0
+RUNNING = st.lists(
+    st.tuples(st.sampled_from(PLACES), st.sampled_from([0.5, 1, 2]), st.sampled_from([None, 30.0, LATE]))
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.tuples(*[st.integers(0, 3)] * 3), st.none() | st.integers(0, 6), RUNNING)
+def test_those_that_end_together_for_a_reserve_leave_each_quota_its_guarantee(
+    amounts: tuple[int, ...], research: int | None, running: list[tuple[str, float, float | None]]
+) -> None:
+    quotas = (
+        make_quota("chat", guaranteed=2),
+        make_quota("research", guaranteed=research, parents_only=True),
+        make_quota("vision", parent="research", guaranteed=amounts[0]),
+        make_quota("speech", parent="research", guaranteed=amounts[1]),
+        make_quota("search", guaranteed=amounts[2]),
+    )
+    jobs = {f"job-{at}": (place, gpus) for at, (place, gpus, _) in enumerate(running)}
+    firm = {f"job-{at}" for at, each in enumerate(running) if each[2] is None}
+    loans = make_loans(*quotas, gpus=16, running=jobs, waiting={}, firm=firm)
+    leave = {f"job-{at}": each[2] for at, each in enumerate(running)}
+    loans._charges = {key: replace(each, leave_seconds=leave[key]) for key, each in loans.charges.items()}
+    guaranteed = {quota: loans.tree.nodes[at].bounds[0] for quota, at in loans.tree.by_name.items()}
+
+    def spares(gone: set[str]) -> bool:
+        """Whether each quota that loses a job keeps its guarantee."""
+        left: dict[str, float] = dict.fromkeys(guaranteed, 0.0)
+        loses = set[str]()
+        for key, (place, gpus) in jobs.items():
+            for quota in (place, *(["research"] if place in {"vision", "speech"} else [])):
+                if quota in left and key in gone:
+                    loses.add(quota)
+                elif quota in left:
+                    left[quota] += gpus * 1000
+        return all(left[quota] >= (guaranteed[quota] or 0) for quota in loses)
+
+    found = set(loans.borrowers_for(loans.tree.by_name["chat"], within_seconds=WITHIN))
+    assert found <= {key for key, seconds in leave.items() if seconds is not None and seconds <= WITHIN}
+    assert spares(found)
+    for key in leave.keys() - found:
+        assert leave[key] in {None, LATE} or not spares(found | {key}), f"{key} may end too"
