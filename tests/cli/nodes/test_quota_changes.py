@@ -1,20 +1,27 @@
 """`dovetail quota set` and `delete`."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from dovetail.api.conversion import values_of
+from dovetail.kube.auth.connection import Connection
+from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
 from dovetail.query.quotas.changes import changed, patch_of
+from dovetail.queue.quota_tree.tree_builder import tree_of
 from dovetail_cli import app
+from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.nodes import quota_changes
 from dovetail_cli.ui.errors import UsageError
 from tests.cli.builders import make_quota
 from tests.cli.ui.test_live_screen import KUBECONFIG
 from tests.core.kube.api import Answer, Api, refusal
+from tests.world.http import HttpServer, MemorySession, Weather
 
 NOTHING: dict[str, Any] = {"lists": {}, "amounts": {}, "per": None, "preemption_policy": None}
 
@@ -184,3 +191,62 @@ async def test_a_quota_is_changed_where_it_is_and_created_where_it_is_not(
         assert (last.method, last.body) == ("PATCH", {"spec": {"limit": {"gpus": 8}}})
     else:
         assert (last.method, last.body["metadata"], last.body["spec"]["limit"]) == ("POST", {"name": "q"}, {"gpus": 8})
+
+
+class Commands:
+    """The commands on an API server in memory, whose quotas others change too."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.server = HttpServer(lambda: "2026-01-01T12:00:00Z", kinds=frozenset({"gpuquotas"}))
+
+    def work(self, task: Callable[[Cluster], Awaitable[str]], **_options: Any) -> str:
+        async def go() -> str:
+            session = MemorySession(self.server, weather=Weather(), died=lambda: None)
+            async with Client(Connection(server="http://memory"), make_session=lambda _connection: session) as client:
+                return await task(Cluster(client=client, namespace="default"))
+
+        return asyncio.run(go())
+
+    def set_quota(self) -> str | None:
+        """One change by the command. None if it is refused."""
+        amounts = {
+            option: self.rng.choice([None, None, "none", "2", "6"]) for option in ("--gpus", "--guaranteed", "--shares")
+        }
+        parent = self.rng.choice([None, "none", "a", "b", "c"])
+        try:
+            changes = quota_changes.read(
+                lists={"--namespaces": self.rng.choice(["x", "y", "all"])}, amounts=amounts, per=None,
+                preemption_policy=None, parent=parent,
+            )  # fmt: skip
+            return quota_changes.apply(self.rng.choice("abc"), changes=changes, kubeconfig=None, context=None)
+        except UsageError:
+            return None
+
+    def interfere(self) -> None:
+        """Others delete a quota, or guarantee more than its parent has."""
+        name = self.rng.choice("abc")
+        if self.server.find("gpuquotas", name) is None:
+            return
+        if self.rng.random() < 0.5:
+            self.server.delete("gpuquotas", name)
+        else:
+            self.server.change("gpuquotas", name, lambda quota: quota["spec"].update(guaranteed={"gpus": 9}))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_each_change_the_contradictions_are_those_of_the_quotas_as_they_are(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, said, contradictions = Commands(seed), 0, 0
+    monkeypatch.setattr(quota_changes, "work", commands.work)
+    for _ in range(40):
+        answer = commands.set_quota()
+        if answer is not None:
+            said += 1
+            found = [f"{each.message}." for each in tree_of(commands.server.typed("gpuquotas")).findings]
+            assert answer.splitlines()[1:] == found
+            contradictions += len(found)
+        if commands.rng.random() < 0.3:
+            commands.interfere()
+    assert (said > 5, contradictions > 0) == (True, True)

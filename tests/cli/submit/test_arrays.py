@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.gpujob import SweepSpec
+from dovetail.api.gpujob import ArraySpec, SweepSpec
 from dovetail_cli.submit import arrays
 from dovetail_cli.ui.errors import UsageError
 
@@ -70,6 +70,28 @@ def test_each_line_of_a_file_is_a_task_with_each_value_of_the_parameters(tmp_pat
         "note": ["a, b", "a, b", "c", "c"],
         "seed": ["1", "2", "1", "2"],
     }
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+@pytest.mark.parametrize("template", [None, "run-{index}"])
+@pytest.mark.parametrize("of", ["array", "params", "param_file", "params and param_file"])
+def test_what_an_option_says_holds_whichever_others_say_which_tasks_there_are(
+    tmp_path: Path, of: str, template: str | None, limit: int | None
+) -> None:
+    path = tmp_path / "params.csv"
+    path.write_text("lr\n0.1\n0.2\n", encoding="utf-8")
+    given: dict[str, Any] = {"array": "0-7", "params": ["seed=1,2"], "param_file": str(path)}
+    options = {name: value for name, value in given.items() if name in of.split(" and ")}
+    made: ArraySpec | SweepSpec | None
+    if of == "array":
+        made = read(**options, max_concurrent=limit).array
+    else:
+        made = sweep = read(**options, name_template=template, max_concurrent=limit).sweep
+        assert sweep is not None
+        assert sweep.name_template == (template or "")
+        assert set(values(sweep)) == {"params": {"seed"}, "param_file": {"lr"}}.get(of, {"lr", "seed"})
+    assert made is not None
+    assert made.parallelism == limit
 
 
 @pytest.mark.parametrize(
