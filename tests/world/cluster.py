@@ -20,11 +20,11 @@ from dovetail.pods.allocation import annotations_of
 from dovetail.pods.tenancy import Tenancy, job_of
 from dovetail_extender.decide.filter_score import Asks, allocation_of
 from tests.world.api import ApiServer, Values, as_typed
+from tests.world.kueue import Kueue
 
 _KINDS: Final = {"GPUJob": "gpujobs", "Job": "jobs"}
 # How long a record of a pod that is about to end counts in a PodDisruptionBudget.
 _RECORD_TIME: Final = timedelta(minutes=2)
-# How long a pod takes to end.
 ENDING_SECONDS: Final = 2.0
 
 
@@ -34,14 +34,18 @@ class Cluster:
     def __init__(self, server: ApiServer, *, now: Callable[[], datetime]) -> None:
         self.server = server
         self._now = now
+        # How long a pod takes to end.
+        self.ending_seconds = ENDING_SECONDS
         self._asks = Asks(rankings=DEFAULT_RANKINGS, vendors=DEFAULT_VENDORS)
         # The starts of each job: the UIDs of its Jobs whenever one of them began to run.
         self.starts: list[tuple[str, str]] = []
+        self.kueue = Kueue(server)
         server.watches.append(self._note_start)
         server.watches.append(self._count_healthy)
 
     def step(self) -> None:
         self._collect_garbage()
+        self.kueue.step()
         for job in self.server.all("jobs"):
             self._follow(job)
         self._schedule()
@@ -196,30 +200,31 @@ class Cluster:
         view = view_of(self.server)
         for values in waiting:
             pod = as_typed("pods", values)
-            node = self._planned_node(pod)
-            if node is not None:
-                self._bind(pod, node=node, view=view)
+            for node in self._nodes_for(pod):
+                if self._bind(pod, node=node, view=view):
+                    break
 
-    def _planned_node(self, pod: Pod) -> str | None:
-        """The node of the plan that the status and the pod agree on; any that is not cordoned without devices."""
+    def _nodes_for(self, pod: Pod) -> list[str]:
+        """The node of the plan that the status and the pod agree on; without a plan those that are not cordoned."""
         plan = worker_of_plan(pod)
         if plan is None:
-            nodes = (each for each in self.server.all("nodes") if not each["spec"].get("unschedulable"))
-            return next((each["metadata"]["name"] for each in nodes), None)
+            nodes = self.server.all("nodes")
+            return [each["metadata"]["name"] for each in nodes if not each["spec"].get("unschedulable")]
         found = self.server.find("gpujobs", f"{pod.metadata.namespace}/{job_of(pod)}")
         job: GPUJob | None = None if found is None else as_typed("gpujobs", found)
         if job is None or job.metadata.uid != plan.plan.job or job.status.placement is None:
-            return None
+            return []
         if job.status.placement.generation != plan.plan.generation:
-            return None
-        return nodes_by_worker(job.status.placement)[plan.worker]
+            return []
+        return [nodes_by_worker(job.status.placement)[plan.worker]]
 
-    def _bind(self, pod: Pod, *, node: str, view: ClusterView) -> None:
+    def _bind(self, pod: Pod, *, node: str, view: ClusterView) -> bool:
+        """Bind it if the node takes it. Returns whether it does."""
         ask, annotations = self._asks.request(pod), {}
         if ask is not None:
             fit = check(view.ledger, ask=ask, node=node, key=pod.metadata.uid)
             if not isinstance(fit, Fit):
-                return
+                return False
             view.ledger.commit(fit.claim)
             annotations = annotations_of(allocation_of(fit.claim, pod=pod, tenancy=Tenancy(job=job_of(pod))))
 
@@ -228,13 +233,14 @@ class Cluster:
             values["metadata"].setdefault("annotations", {}).update(annotations)
 
         self.server.change("pods", f"{pod.metadata.namespace}/{pod.metadata.name}", bind)
+        return True
 
     # --- kubelet -----------------------------------------------------------------------------------------------
 
     def _run(self, pod: Values) -> None:
         key, going = _key(pod), pod["metadata"].get("deletionTimestamp")
         if going is not None:
-            if (self._now() - datetime.fromisoformat(going)).total_seconds() >= ENDING_SECONDS:
+            if (self._now() - datetime.fromisoformat(going)).total_seconds() >= self.ending_seconds:
                 self.server.delete("pods", key)
         elif pod["spec"].get("nodeName") and _phase(pod) == "Pending":
             running = [{"name": "main", "state": {"running": {"startedAt": self._time()}}}]

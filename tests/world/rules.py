@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dovetail import names
+from dovetail.api.builtin import is_terminated
 from dovetail.api.gpujob import is_finished
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.pods.allocation import allocation_in
@@ -48,6 +49,8 @@ class Rules:
                 self._check_plan(values)
             elif plural == "jobs":
                 self._look_at_job(type_, values)
+                if type_ != "DELETED":
+                    self._world.cluster.kueue.check(values)
         except AssertionError as broken:
             # The write belongs to the operator, which would try it again.
             self._world.failures.append(broken)
@@ -202,7 +205,10 @@ class Rules:
             assert by is None or ran, f"{key} was ended for {by}, which is {jobs[by].status}"
 
     def watch_notices(self) -> None:
-        """Nobody ends for a job that has room, or is no more: whoever proves it, and from whatever proof."""
+        """Nobody ends for a job that has room, or is no more: whoever proves it, and from whatever proof.
+
+        Nor does one leave a drained node on which it has no pod that stays.
+        """
         state = self._world.operator.state
         notices = self._world.operator.controller.changes._scheduling.notices
         if getattr(notices.still_hold, "__name__", "") == "watched":
@@ -211,6 +217,11 @@ class Rules:
 
         def watched(seen: Observed) -> bool:
             holds = still_hold(seen)
+            if holds and seen.notice is not None and seen.notice.by == DRAIN:
+                stay = [pod for pod in seen.pods if pod.metadata.deletion_timestamp is None and not is_terminated(pod)]
+                there = {pod.spec.node_name for pod in stay}
+                drained = {name for name, node in state.store.view.nodes.items() if node.spec.unschedulable}
+                assert there & drained, f"{seen.job.metadata.name} leaves {drained}, and its pods are on {there}"
             if holds and seen.notice is not None and seen.notice.by != DRAIN:
                 by = next((job for job in state.store.jobs.values() if job.metadata.uid == seen.notice.by), None)
                 assert by is not None, f"{seen.job.metadata.name} ends for a job that is no more"

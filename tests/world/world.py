@@ -151,18 +151,32 @@ class World:
     def cordon(self, name: str, *, cordoned: bool = True) -> None:
         self.server.change("nodes", name, lambda node: node["spec"].update(unschedulable=cordoned))
 
-    def submit(self, name: str, *, namespace: str = "team", user: str = "", project: str = "", **spec: Any) -> str:
+    def submit(
+        self, name: str, *, namespace: str = "team", user: str = "", project: str = "", queue: str = "", **spec: Any
+    ) -> str:
+        """A GPUJob; `queue` is one of Kueue's."""
         if "gpu" not in spec:
             spec["gpu"] = 1
         spec.setdefault("template", {"spec": {"containers": [{"name": "main", "image": "busybox"}]}})
+        labels = {names.LABEL_PROJECT: project, names.KUEUE_QUEUE: queue}
         metadata = {
             "name": name,
             "namespace": namespace,
             "annotations": {names.USER: user} if user else {},
-            "labels": {names.LABEL_PROJECT: project} if project else {},
+            "labels": {name: value for name, value in labels.items() if value},
         }
         self.server.create("gpujobs", {"metadata": metadata, "spec": spec, "status": {}})
         return f"{namespace}/{name}"
+
+    def requeue(self, key: str, *, queue: str) -> None:
+        """Name another queue of Kueue's; none for Dovetail's own."""
+        label = {names.KUEUE_QUEUE: queue} if queue else {}
+
+        def change(job: Values) -> None:
+            others = {name: value for name, value in job["metadata"]["labels"].items() if name != names.KUEUE_QUEUE}
+            job["metadata"]["labels"] = others | label
+
+        self.server.change("gpujobs", key, change)
 
     def edit(self, key: str, **spec: Any) -> None:
         self.server.change("gpujobs", key, lambda job: job["spec"].update(spec))
@@ -219,6 +233,13 @@ class World:
         for meta in running[:most]:
             key = f"{meta['namespace']}/{meta['name']}"
             self.cluster.end_worker(key, exit_code=exit_code, disrupted=disrupted)
+
+    def delete_pod(self, key: str, node: str) -> None:
+        """Delete the pods of a job on a node, which take a while to end."""
+        job = self.server.find("jobs", key)
+        for pod in self.cluster._pods_of(job) if job is not None else ():
+            if pod["spec"].get("nodeName") == node:
+                self.cluster._delete("pods", pod)
 
     def jobs(self) -> dict[str, GPUJob]:
         return {f"{job.metadata.namespace}/{job.metadata.name}": job for job in self.server.typed("gpujobs")}
