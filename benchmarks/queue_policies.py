@@ -364,6 +364,8 @@ def table(title: str, results: Sequence[Result], estimates: Estimates) -> str:
         f"| {each.p95_wait_large:.1f} | {each.longest_wait:.1f} | {each.utilization:.1%} | {each.makespan_days} |"
         for each in results
     ]
+    if not estimates.jobs:
+        return "\n".join([*lines, "\nnone waited: no start had to be estimated"])
     lines.append(
         f"\n{estimates.estimates} estimates of {estimates.jobs} jobs, at any time: "
         f"{estimates.within_bounds:.0%} within their bounds, median width {estimates.median_width_by_wait:.0%} of the "

@@ -142,6 +142,8 @@ PREEMPTIBLE: Final = f"{GROUP}/preemptible"
 
 # On the batch Job of a GPUJob, by the operator: what its memory estimate was based on at admission.
 MEMORY_ESTIMATE: Final = f"{GROUP}/memory-estimate"
+# There too: the request of each worker, where the job's right size counts.
+RIGHT_SIZE: Final = f"{GROUP}/right-size"
 
 # In the pod template of a GPUJob, by the operator: the plan that the pods are of (JSON: job UID, generation, nodes).
 PLAN: Final = f"{GROUP}/plan"

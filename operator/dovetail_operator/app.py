@@ -42,6 +42,7 @@ from dovetail_operator.watchers.waiting_pods import WaitingPods
 from dovetail_operator.writes.device_indexes import DeviceIndexes
 from dovetail_operator.writes.estimate_store import LastingMisses
 from dovetail_operator.writes.job_numbers import Numbers
+from dovetail_operator.writes.move_store import LastingMoves
 from dovetail_operator.writes.unreadable_jobs import UnreadableJobs
 
 
@@ -193,7 +194,8 @@ def _build_records(
 
 
 def _build_learning(client: Client, *, options: Options, state: State, pods: Callable[[], Iterable[Pod]]) -> list[Part]:
-    """What is learned and kept beyond a restart: errors of estimates, and the mix of jobs and other pods."""
+    """What is kept beyond a restart: errors of estimates, moves of deleted jobs, the mix of jobs and other pods."""
+    moves = LastingMoves(client, moves=state.moves_of_deleted, namespace=options.namespace, now=_now)
     misses = LastingMisses(client, misses=state.store.expectations.misses, namespace=options.namespace)
     mix = MixLearning(
         client,
@@ -203,7 +205,7 @@ def _build_learning(client: Client, *, options: Options, state: State, pods: Cal
         count_present=partial(_count_present, state, pods=pods),
         clock=time.monotonic,
     )
-    return [misses, mix]
+    return [misses, moves, mix]
 
 
 def _build_audits(

@@ -43,6 +43,7 @@ LINES = [
     "gjob hold 7",
     "gjob release 7",
     "gjob update 7 -p 1",
+    "gjob resize 7",
     "gjob renew 7",
     "gjob redo 7",
     "gjob fetch 7",

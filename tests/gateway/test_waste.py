@@ -80,7 +80,7 @@ async def test_right_sizes_come_in_pages_of_the_callers_namespaces(sized: Face) 
     second = (await sized.get(f"/api/v3/right-sizes?limit=1&cursor={first['next']}", token="red-token")).json
     assert ([row["job"] for row in second["items"]], second["next"], second["total"]) == (["medium"], None, 2)
     other = (await sized.get("/api/v3/right-sizes?namespace=canaryns", token="red-token")).json
-    assert other == {"items": [], "next": None, "total": 0}
+    assert other == {"items": [], "next": None, "total": 0, "teams": []}
 
 
 async def test_the_latest_run_of_a_name_stands_for_all(api: GatewayApiServer, sized: Face) -> None:
@@ -95,6 +95,43 @@ async def test_the_latest_run_of_a_name_stands_for_all(api: GatewayApiServer, si
 
 async def rights(face: Face) -> list[dict[str, Any]]:
     return list((await face.get("/api/v3/right-sizes", token="red-token")).json["items"])
+
+
+async def test_what_teams_could_save_is_of_all_jobs_that_the_caller_sees(api: GatewayApiServer, sized: Face) -> None:
+    ran = {"startTime": "2026-11-01T02:00:00Z", "completionTime": "2026-11-01T12:00:00Z", "phase": "Succeeded"}
+    for name, load in (("small", 0.1), ("medium", 0.5)):
+        api.put("gpujobs", make_job(name, namespace="red", user="rita", status=measured(load) | ran))
+    async with asyncio.timeout(60):
+        while (found := await page_of(sized))["teams"][0]["savableHours"] < 12:
+            pass
+    (team,) = found["teams"]
+    assert (team["namespace"], team["jobs"], team["savedGpus"]) == ("red", 2, 1.2)
+    assert (team["savableHours"], team["savedHours"]) == (12.0, 0.0)
+    assert [row["savableHours"] for row in found["items"]] == [8.0, 4.0]
+
+
+async def test_the_owner_accepts_a_right_size_and_withdraws_it(api: GatewayApiServer, sized: Face) -> None:
+    path = "/api/v3/jobs/red/small"
+    assert (await sized.ask("PATCH", path, token="red-token", json={"rightSize": "Accept"})).status == 200
+    assert api.objects["gpujobs"]["red/small"]["spec"]["rightSize"] == "6G,0.2"
+    assert (await sized.ask("PATCH", path, token="red-token", json={"rightSize": "Withdraw"})).status == 200
+    assert api.objects["gpujobs"]["red/small"]["spec"].get("rightSize") is None
+
+
+async def test_a_job_that_keeps_its_request_is_not_changed(api: GatewayApiServer, sized: Face) -> None:
+    api.put("gpujobs", make_job("small", namespace="red", user="rita", status=measured(0.95)))
+    async with asyncio.timeout(60):
+        while any(row["job"] == "small" and row["suggested"] for row in await rights(sized)):
+            pass
+    api.requests.clear()
+    found = await sized.ask("PATCH", "/api/v3/jobs/red/small", token="red-token", json={"rightSize": "Accept"})
+    assert (found.status, found.json["code"]) == (409, "Conflict")
+    assert found.json["detail"].startswith("GPUJob small keeps its request: no smaller one follows from what it used")
+    assert ("rita", "patch", "red/small") not in api.requests
+
+
+async def page_of(face: Face) -> dict[str, Any]:
+    return dict((await face.get("/api/v3/right-sizes", token="red-token")).json)
 
 
 async def test_findings_name_a_problem_once_for_all_nodes_with_it(face: Face) -> None:

@@ -108,6 +108,23 @@ async def test_moves_are_planned_and_requested(api: GatewayApiServer, side: Side
     assert api.objects["gpujobs"]["red/train"]["spec"].get("moveRequestTime") is None
 
 
+async def test_a_right_size_is_accepted_and_withdrawn(api: GatewayApiServer, side: Side) -> None:
+    device = {"worker": 0, "node": "a", "index": 0, "uuid": "a-0", "shareMilli": 1000, "memoryMiB": 32768}
+    status = {
+        "phase": "Succeeded", "number": 9, "request": "1", "devices": [device],
+        "memory": {"strategy": "Dynamic", "basis": "", "peakMiB": 5000},
+        "measured": {"meanUtilization": 0.1, "deviceSeconds": 3600},
+    }  # fmt: skip
+    api.put("gpujobs", make_job("wide", namespace="red", number=9, status=status))
+    async with side.inside(side.client()) as client:
+        job = await side.call(client.job, "wide")
+        await side.call(job.accept_right_size)
+        spec = dict(api.objects["gpujobs"]["red/wide"]["spec"])
+        await side.call(job.accept_right_size, withdraw=True)
+    assert spec["rightSize"] == "6G,0.2"
+    assert api.objects["gpujobs"]["red/wide"]["spec"].get("rightSize") is None
+
+
 async def test_effects_say_what_a_change_would_do_and_change_nothing(api: GatewayApiServer, side: Side) -> None:
     waits = {"phase": "Queued", "number": 9, "gpus": 1, "reason": "Dependency", "message": "Waits for train"}
     after = make_job("after", namespace="red", number=9, status=waits, dependencies=[{"name": "train"}])

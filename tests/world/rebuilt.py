@@ -42,9 +42,11 @@ NOT_FROM_OBJECTS: Final = {
     "Requests._readings": "computed when asked: every job's request is compared",
     "Requests._of_specs": "computed when asked: every job's request is compared",
     "Store._followers": "who follows, not what",
+    "MovesOfDeleted._times": "moves of deleted jobs, and stored in a ConfigMap",
 }
 # Tables that are not empty when every object is deleted.
 NOT_EMPTY: Final = {
+    "MovesOfDeleted._times": "a move counts until its hour is over",
     "Quotas._cards": "the cards of the last cycle in which a quota counted memory",
     "NegativeCache._asked": "the last 64 questions, whoever asked them",
     "Numbers._given": "a number is never given again",

@@ -198,10 +198,10 @@ def test_a_job_that_moved_and_was_deleted_counts_against_the_budget_of_the_hour(
         world.server.delete("gpujobs", key)
         world.settle()
         jobs = world.operator.state.store.jobs.values()
-        planner = world.operator.controller._scheduling._moves
         assert world.operator.state.moves.left(jobs, now=world.now()) == 1
-        assert [job.metadata.uid for job in planner._deleted.values()] == [moved]
-        assert world.operator.state.moves.left(jobs, now=world.now(), of_deleted=planner._deleted.values()) == 0
+        deleted = world.operator.state.moves_of_deleted.times(now=world.now())
+        assert list(deleted) == [moved]
+        assert world.operator.state.moves.left(jobs, now=world.now(), of_deleted=len(deleted)) == 0
     finally:
         world.close()
 

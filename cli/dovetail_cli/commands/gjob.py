@@ -189,6 +189,26 @@ def update(
 
 
 @app.command()
+def resize(
+    job: Job,
+    *,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Request as much as before again.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Request only what a job was measured to need, from its next start on."""
+    from dovetail_cli.jobs import resize as resizing
+
+    print(
+        resizing.resize(
+            job, withdraw=withdraw, dry_run=dry_run, kubeconfig=kubeconfig, context=context, namespace=namespace
+        )
+    )
+
+
+@app.command()
 def renew(
     job: Job,
     *,

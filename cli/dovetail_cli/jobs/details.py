@@ -73,7 +73,7 @@ def show(word: str, *, form: str, kubeconfig: str | None, context: str | None, n
         except MissingError:
             return recorded(await remembered(cluster, wanted=wanted), form=form)
         now = times.utc_now()
-        job = await _with_figures(cluster, job=job, now=now)
+        job = await with_figures(cluster, job=job, now=now)
         if form != "table":
             return output.document(msgspec.to_builtins(job_details(job)), form=form)
         page = console_page.page_of(cluster, job=job) if output.on_terminal() else None
@@ -87,7 +87,7 @@ def show(word: str, *, form: str, kubeconfig: str | None, context: str | None, n
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 
-async def _with_figures(cluster: Cluster, *, job: GPUJob, now: datetime) -> GPUJob:
+async def with_figures(cluster: Cluster, *, job: GPUJob, now: datetime) -> GPUJob:
     """The job with the figures of its current run, if the user may read its pods and nodes."""
     if job.status.phase != "Running":
         return job

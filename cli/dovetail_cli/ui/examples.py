@@ -30,6 +30,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
     "gjob hold": ("gjob hold 7", "gjob hold 1-5 train-resnet"),
     "gjob release": ("gjob release 7", "gjob release 1-5 --at 18:00"),
     "gjob update": ("gjob update 7 -p 200 -t 90:00", "gjob update sweep --max-concurrent 4"),
+    "gjob resize": ("gjob resize 7 --dry-run", "gjob resize 7"),
     "gjob renew": ("gjob renew notebook", "gjob renew 7 --for 2h"),
     "gjob redo": ("gjob redo 7",),
     "gjob fetch": ("gjob fetch 7", "gjob fetch 7 results --to here"),

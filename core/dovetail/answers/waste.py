@@ -11,7 +11,10 @@ class RightSizeRow(Row, frozen=True, kw_only=True):
 
     - `request`: the request of each worker
     - `suggested`: a smaller request that the measurements justify; empty for none
-    - `savedGpus`: GPUs that it saves over all workers
+    - `accepted`: what the owner has accepted as enough of each device, `spec.rightSize`; empty for nothing
+    - `savedGpus`: GPUs that `suggested` saves over all workers
+    - `savableHours`: GPU hours that it would have saved in the latest run, until now or its end
+    - `savedHours`: GPU hours that the accepted size has saved in it
     - `promisedMiB`: memory promised on each device
     - `peakMiB`: the highest measured use of a device by a worker over these runs; 0 without any
     - `meanUtilization`: that of the devices of the latest run, from 0 to 1; null without any
@@ -29,7 +32,10 @@ class RightSizeRow(Row, frozen=True, kw_only=True):
     phase: Phase
     request: str
     suggested: str
+    accepted: str
     saved_gpus: float
+    savable_hours: float
+    saved_hours: float
     promised_mib: int
     peak_mib: int
     mean_utilization: float | None
@@ -38,8 +44,24 @@ class RightSizeRow(Row, frozen=True, kw_only=True):
     basis: str
 
 
+class TeamSavings(Row, frozen=True, kw_only=True):
+    """What right sizes save in a project of a namespace, over the latest runs of its jobs that were measured.
+
+    `jobs` of these could request less, `savedGpus` together. `project` is empty for jobs of none.
+    """
+
+    namespace: str
+    project: str
+    jobs: int
+    saved_gpus: float
+    savable_hours: float
+    saved_hours: float
+
+
 class RightSizePage(Page[RightSizeRow], frozen=True, kw_only=True):
-    """A page of right sizes, those that save the most GPUs first."""
+    """A page of right sizes, those that save the most GPUs first; `teams` has the savings of all rows and jobs."""
+
+    teams: list[TeamSavings]
 
 
 class NodeFinding(Row, frozen=True, kw_only=True):

@@ -66,6 +66,7 @@ def gpujob_crd() -> Schema:
         spec["properties"]["podFailurePolicy"]["properties"]["rules"]["items"]["properties"], names=("action",)
     )
     _say_allowed(spec["properties"]["dependencies"]["items"]["properties"], names=("condition",))
+    _say_shape(spec["properties"]["rightSize"], message=rules.RIGHT_SIZE)
     memory = spec["properties"]["memory"]
     memory["x-kubernetes-validations"] = rules.MEMORY
     _say_shape(memory["properties"]["strategy"], message=rules.STRATEGY)

@@ -65,6 +65,8 @@ PATTERN: Final = (
     rf"^\s*({_AMOUNT_PATTERN}{_SELECTOR_PATTERN}|(1[xX])?{_ONE_PATTERN}{_SELECTOR_PATTERN}[@＠]{_INDEX_PATTERN}\s*"
     rf"|{_INSTANCES_PATTERN})$"
 )
+# What one device gives of itself: a share, or memory and a share.
+PART_PATTERN: Final = rf"^{_ONE_PATTERN}$"
 # RE2 has no lookahead, so `PATTERN` takes a vendor for the model of a MIG instance; the parser does not.
 NO_REQUEST_PATTERN: Final = (
     rf"^\s*([0-9]+[xX])?(?i:{mig.PROFILE_PATTERN})\s*[(（]\s*(?i:{'|'.join(VENDORS)})\s*[)）]\s*$"

@@ -51,16 +51,43 @@ class MoveRules:
         classes = [least for least in self.patience_seconds if least <= priority]
         return self.patience_seconds[max(classes)] if classes else self.after_seconds
 
-    def left(self, jobs: Iterable[GPUJob], *, now: datetime, of_deleted: Iterable[GPUJob] = ()) -> int:
-        """How many jobs may still move within this hour. `jobs` are all GPUJobs, `of_deleted` those deleted in it."""
-        recent = sum(moved_within_hour(job, now=now) for job in (*jobs, *of_deleted))
-        return max(0, self.per_hour - recent)
+    def left(self, jobs: Iterable[GPUJob], *, now: datetime, of_deleted: int = 0) -> int:
+        """How many jobs may still move within this hour. `jobs` are all GPUJobs, `of_deleted` moves of others."""
+        recent = sum(_counts(job.status.move, now=now) for job in jobs)
+        return max(0, self.per_hour - recent - of_deleted)
 
 
-def moved_within_hour(job: GPUJob, *, now: datetime) -> bool:
-    """Whether the last move of the job counts against the budget of an hour."""
-    move = job.status.move
-    return move is not None and move.last_time is not None and moment(move.last_time) > now - _HOUR
+class MovesOfDeleted:
+    """When jobs moved last that were deleted within the hour after it. Mutable."""
+
+    def __init__(self) -> None:
+        # By UID.
+        self._times: dict[str, str] = {}
+
+    def observe(self, job: GPUJob) -> None:
+        """Do nothing: a job that exists says itself when it moved."""
+
+    def drop(self, job: GPUJob) -> None:
+        """Keep the last move of a deleted GPUJob."""
+        if job.status.move is not None and job.status.move.last_time is not None:
+            self._times[job.metadata.uid] = job.status.move.last_time
+
+    def times(self, *, now: datetime) -> dict[str, str]:
+        """The times of those that count against the budget of this hour, by UID."""
+        self._times = {uid: at for uid, at in self._times.items() if _is_within_hour(at, now=now)}
+        return dict(self._times)
+
+    def restore(self, times: Mapping[str, str]) -> None:
+        """Add those that an earlier operator kept."""
+        self._times = {**times, **self._times}
+
+
+def _counts(move: Move | None, *, now: datetime) -> bool:
+    return move is not None and move.last_time is not None and _is_within_hour(move.last_time, now=now)
+
+
+def _is_within_hour(at: str, *, now: datetime) -> bool:
+    return moment(at) > now - _HOUR
 
 
 def under_way(move: Move | None) -> bool:

@@ -15,6 +15,7 @@ from dovetail.gpu import mig
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS, fraction_of
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, on_device, parse
+from dovetail.jobs.batch_job import is_external, is_guests
 from dovetail.jobs.size_limits import refusal_of_depth
 from dovetail.pods.containers import (
     Parts,
@@ -38,6 +39,53 @@ from dovetail.pods.node_affinity import tolerating
 from dovetail.pods.options.annotations import guard_in, priority_in, ranked_job, ranked_pod, workload_in
 from dovetail.pods.template_types import TemplateSpec
 from dovetail.pods.topology import is_apart, topology_of
+
+
+def as_started(ask: Ask, *, job: GPUJob, use: MemoryUse | None) -> Ask:
+    """What each worker requests of what its spec says: the accepted right size, with the estimated memory of `use`.
+
+    A run keeps the size of its plan, so a size that is accepted meanwhile counts from the next start on.
+    """
+    return estimated(_of_right_size(ask, job=job), use=use)
+
+
+def takes_right_size(job: GPUJob) -> bool:
+    """Whether the request of the job can shrink: Dovetail alone makes its pods, and it may share devices."""
+    spec = job.spec
+    return not (is_guests(job) or is_external(job) or spec.reservation is not None or spec.mode == "Exclusive")
+
+
+def right_size_of(job: GPUJob) -> GPURequest | None:
+    """What its owner has accepted as enough of each device; None for nothing. Raises `RequestError`."""
+    text = job.spec.right_size
+    if text is None:
+        return None
+    try:
+        return parse(text)
+    except RequestError as error:
+        raise RequestError(
+            error.text, field="rightSize", problem=error.problem, position=error.position, example="8G,0.5"
+        ) from error
+
+
+def _of_right_size(ask: Ask, *, job: GPUJob) -> Ask:
+    gpu, placement = ask.gpu, job.status.placement
+    # A run goes on as it was planned, also when the size of its plan is withdrawn.
+    size = right_size_of(job) if placement is None else parse(placement.worker.request)
+    # A vendor's plugin and MIG give whole devices and instances.
+    if size is None or gpu is None or gpu.mig or ask.resource or not takes_right_size(job):
+        return ask
+    smaller = _at_most(gpu, size=size)
+    return ask if smaller == gpu else replace(ask, gpu=smaller, mode=mode_of(job.spec.mode, request=smaller))
+
+
+def _at_most(gpu: GPURequest, *, size: GPURequest) -> GPURequest:
+    share_milli = min(gpu.share_milli, size.share_milli)
+    if not size.names_memory:
+        return replace(gpu, share_milli=share_milli)
+    if gpu.memory_mib is None or size.memory_mib is None:
+        return replace(gpu, share_milli=share_milli, memory_mib=size.memory_mib, memory_percent=size.memory_percent)
+    return replace(gpu, share_milli=share_milli, memory_mib=min(gpu.memory_mib, size.memory_mib))
 
 
 def estimated(ask: Ask, *, use: MemoryUse | None) -> Ask:
@@ -136,6 +184,7 @@ def ask_of_job(
     `RequestError`.
     """
     request = request_of_job(job)
+    right_size_of(job)
     if (refusal := refusal_of_depth(job.spec.template.spec, field="spec.template.spec")) is not None:
         raise RequestError(
             job.metadata.name, field="job", problem=refusal.message, example="containers: [{name: main}]"

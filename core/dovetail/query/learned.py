@@ -13,7 +13,7 @@ from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.batch_job import is_guests
 from dovetail.jobs.memory_use import Learning
-from dovetail.pods.demand import ask_of_job, estimated
+from dovetail.pods.demand import as_started, ask_of_job
 from dovetail.pods.device_plugin import asks_by_kind
 from dovetail.pods.options.annotations import check_job
 from dovetail.queue.estimates.expectations import Expectations
@@ -39,7 +39,7 @@ class Learned:
         # The webhook has completed a guest's pods for the first kind of node.
         ways = ways[:1] if is_guests(job) else ways
         use = self.memory.use_of(job, ask=ways[0], child=child, most_mib=self._most_mib)
-        return tuple(estimated(way, use=use) for way in ways)
+        return tuple(as_started(way, job=job, use=use) for way in ways)
 
     def readable_ways(self, job: GPUJob, *, child: Job | None) -> tuple[Ask, ...]:
         """The same as `ways_of`, but empty for an unreadable request."""

@@ -4,18 +4,25 @@ Memory comes from measured peaks, as in `dovetail.jobs.memory_use`: runs of one 
 that it was promised. Compute comes from the mean utilization of the job's devices.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace as with_fields
 
 from dovetail.answers.owners import project_of, user_of
-from dovetail.answers.waste import RightSizeRow
+from dovetail.answers.waste import RightSizeRow, TeamSavings
 from dovetail.api.gpujob import GPUJob, MemoryUse
+from dovetail.api.reasons.clause import Sentence
+from dovetail.api.reasons.problems import KEEPS_REQUEST
 from dovetail.formats.durations import human
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, parse
+from dovetail.jobs.batch_job import is_external, is_guests
 from dovetail.jobs.memory_use import MARGIN_PERCENT, believed, name_of_runs
+from dovetail.jobs.runs import run_seconds, workers_of
+from dovetail.pods.demand import request_of_job
 
 # A shorter measurement shows how a job starts, and not what it needs.
 ENOUGH_SECONDS: Final = 600.0
@@ -24,23 +31,70 @@ _LOAD_PERCENT: Final = 120
 # Shares and memory are suggested in such steps, as people write them.
 _STEP_MILLI: Final = 100
 _STEP_MIB: Final = 1024
+_HOUR_SECONDS: Final = 3600.0
 
 
-def right_sizes(jobs: Iterable[GPUJob]) -> Iterator[RightSizeRow]:
-    """The right size of each user's runs of one name, from the latest one that has measurements."""
-    latest: dict[tuple[str, str, str], GPUJob] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RightSizes:
+    """The right size of each user's runs of one name, from the latest that was measured, and what all jobs save."""
+
+    rows: list[RightSizeRow]
+    teams: list[TeamSavings]
+
+
+def right_sizes(jobs: Iterable[GPUJob], *, now: datetime) -> RightSizes:
+    """The right sizes of these jobs, with the figures of their runs so far."""
+    latest: dict[tuple[str, str, str], tuple[str, RightSizeRow]] = {}
+    measured: list[RightSizeRow] = []
     for job in jobs:
-        if not (job.status.memory or job.status.measured):
+        if (found := right_size(job, now=now)) is None:
             continue
-        key = (*name_of_runs(job), user_of(job) or "")
-        if key not in latest or latest[key].metadata.creation_timestamp < job.metadata.creation_timestamp:
-            latest[key] = job
-    for job in latest.values():
-        if (found := right_size(job)) is not None:
-            yield found
+        measured.append(found)
+        key = (*name_of_runs(job), found.user)
+        if key not in latest or latest[key][0] < job.metadata.creation_timestamp:
+            latest[key] = job.metadata.creation_timestamp, found
+    return RightSizes(rows=[row for _, row in latest.values()], teams=_teams(measured))
 
 
-def right_size(job: GPUJob) -> RightSizeRow | None:
+def _teams(rows: Iterable[RightSizeRow]) -> list[TeamSavings]:
+    """The savings of each project, the largest first."""
+    found: dict[tuple[str, str], list[RightSizeRow]] = defaultdict(list)
+    for row in rows:
+        if row.suggested or row.saved_hours:
+            found[row.namespace, row.project].append(row)
+    teams = [
+        TeamSavings(
+            namespace=namespace,
+            project=project,
+            jobs=sum(bool(row.suggested) for row in theirs),
+            saved_gpus=round(sum(row.saved_gpus for row in theirs), 4),
+            savable_hours=round(sum(row.savable_hours for row in theirs), 4),
+            saved_hours=round(sum(row.saved_hours for row in theirs), 4),
+        )
+        for (namespace, project), theirs in found.items()
+    ]
+    return sorted(teams, key=lambda team: (-team.savable_hours, team.namespace, team.project))
+
+
+def accepted(job: GPUJob, *, now: datetime) -> str | Sentence:
+    """The value of `spec.rightSize` with which the owner accepts the smaller request of a job; else why not."""
+    if (refusal := _refusal(job, row=(row := right_size(job, now=now)))) or row is None:
+        return KEEPS_REQUEST(job=job.metadata.name, why=refusal)
+    smaller = parse(row.suggested)
+    return str(GPURequest(share_milli=smaller.share_milli, memory_mib=smaller.memory_mib))
+
+
+def _refusal(job: GPUJob, *, row: RightSizeRow | None) -> str:
+    if is_guests(job):
+        return "its own controller makes its pods, so request less there"
+    if is_external(job):
+        return "Kueue admits it by the request that it has"
+    if row is None:
+        return "nothing was measured of it on a device"
+    return "" if row.suggested else f"no smaller one follows from what it used ({row.basis})"
+
+
+def right_size(job: GPUJob, *, now: datetime) -> RightSizeRow | None:
     """The right size of a job that has run; None without devices or without any measurement."""
     status = job.status
     if not status.devices or job.spec.reservation is not None or not (status.memory or status.measured):
@@ -51,6 +105,7 @@ def right_size(job: GPUJob) -> RightSizeRow | None:
         return None
     peaks = _peaks(status.memory)
     measured = status.measured
+    hours = (run_seconds(status, now=now) or 0.0) / _HOUR_SECONDS
     found = RightSizeRow(
         namespace=job.metadata.namespace,
         name=name_of_runs(job)[1],
@@ -61,7 +116,10 @@ def right_size(job: GPUJob) -> RightSizeRow | None:
         phase=status.phase or "Queued",
         request=status.request,
         suggested="",
+        accepted=job.spec.right_size or "",
         saved_gpus=0.0,
+        savable_hours=0.0,
+        saved_hours=round(saved_by_accepted(job) * hours, 4),
         promised_mib=max(device.memory_mib for device in status.devices),
         peak_mib=max(peaks, default=0),
         mean_utilization=None if measured is None else measured.mean_utilization,
@@ -69,15 +127,28 @@ def right_size(job: GPUJob) -> RightSizeRow | None:
         runs=len(peaks),
         basis="",
     )
-    if (lacking := _lacking(found, use=status.memory)) or found.mean_utilization is None:
+    if (lacking := _lacking(found, job=job)) or found.mean_utilization is None:
         return with_fields(found, basis=lacking)
     smaller = _smaller(request, of=found, mean=found.mean_utilization)
+    saved = 0.0 if smaller is None else _saved(request, smaller=smaller, workers=workers_of(job))
     return with_fields(
         found,
         suggested="" if smaller is None else str(smaller),
-        saved_gpus=0.0 if smaller is None else _saved(request, smaller=smaller, workers=job.spec.workers),
+        saved_gpus=saved,
+        savable_hours=round(saved * hours, 4),
         basis=_basis(found, mean=found.mean_utilization),
     )
+
+
+def saved_by_accepted(job: GPUJob) -> float:
+    """The GPUs by which the latest run of a job is smaller than its spec says, because of its right size."""
+    if job.spec.right_size is None:
+        return 0.0
+    try:
+        asked, request = request_of_job(job), parse(job.status.request)
+    except RequestError:
+        return 0.0
+    return 0.0 if asked is None else max(0.0, _saved(asked, smaller=request, workers=workers_of(job)))
 
 
 def _peaks(use: MemoryUse | None) -> list[int]:
@@ -87,8 +158,13 @@ def _peaks(use: MemoryUse | None) -> list[int]:
     return [peak for peak in (use.peak_mib, *believed(use.earlier_runs)) if peak]
 
 
-def _lacking(found: RightSizeRow, *, use: MemoryUse | None) -> str:
+def _lacking(found: RightSizeRow, *, job: GPUJob) -> str:
     """Why nothing can be suggested; empty if something can."""
+    use, placement = job.status.memory, job.status.placement
+    if job.spec.mode == "Exclusive":
+        return "Mode Exclusive takes its devices whole"
+    if placement is not None and placement.worker.resource:
+        return "A vendor's plugin gives its devices whole"
     if use is not None and use.limited:
         return "It used all the memory that it was promised, so it may need more"
     if not found.peak_mib:

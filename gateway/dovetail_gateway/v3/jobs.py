@@ -16,10 +16,12 @@ from dovetail.api.builtin import Event
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.meta import key_of
 from dovetail.api.reasons import problems as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.api.resources import EVENTS, GPUJOBS
 from dovetail.decoding import UnreadableError, decode
 from dovetail.formats.timestamps import timestamp
 from dovetail.kube.errors import AlreadyExists, NotFound
+from dovetail.query.right_sizes import accepted
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.identities import Identity
 from dovetail_gateway.access.visibility import Visibility
@@ -134,7 +136,7 @@ class Jobs:
         raise RequestFailedError(409, reason="AlreadyExists", sentence=sentence)
 
     async def change_job(self, call: Call[JobPath, Strictly, JobChange]) -> Answer:
-        """Hold, release, reprioritize, renew or move a job as the caller, or request moves of others for it."""
+        """Hold, release, reprioritize, renew, move or resize a job as the caller, or request moves of others for it."""
         change, spec = call.body, dict[str, Any]()
         if change.held is not None:
             spec["suspend"] = change.held
@@ -144,9 +146,19 @@ class Jobs:
             spec["moves"] = change.moves
         if change.request_moves is not None:
             spec["moveRequestTime"] = timestamp(self._now()) if change.request_moves else None
+        if change.right_size is not None:
+            spec["rightSize"] = self._accepted(call) if change.right_size == "Accept" else None
         if change.renew:
             spec["reservation"] = {"renewTime": timestamp(self._now())}
         return Answer(value=job_row(await self._patched(call.caller, path=call.path, spec=spec)))
+
+    def _accepted(self, call: Call[JobPath, Strictly, JobChange]) -> str:
+        """What the job's right size is now. Raises `RequestFailedError` if it keeps its request."""
+        now = self._now()
+        found = accepted(self._cache.with_figures(self.find(call.path, sees=call.sees), now=now), now=now)
+        if isinstance(found, Sentence):
+            raise RequestFailedError(409, reason="Conflict", sentence=found)
+        return found
 
     async def cancel_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """Cancel a job as the caller; it stays, with the phase Cancelled. Idempotent."""

@@ -117,7 +117,7 @@ def _jobs(jobs: Jobs) -> list[Route]:
             answers={200: JobDetails, 404: Problem}, path_type=JobPath, query_type=Strictly,
         ),
         route(
-            "PATCH", _JOB, jobs.change_job, summary="Hold, release, reprioritize or renew a job", tag="v3",
+            "PATCH", _JOB, jobs.change_job, summary="Hold, release, reprioritize, renew or resize a job", tag="v3",
             right=acts("patch"), answers={200: JobRow, 404: Problem, 409: Problem}, path_type=JobPath,
             query_type=Strictly, body_type=JobChange, synced=False,
         ),

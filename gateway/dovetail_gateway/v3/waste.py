@@ -1,5 +1,6 @@
 """v3: right sizes of jobs, and what is wrong with nodes."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
@@ -27,15 +28,18 @@ class Waste:
     async def list_right_sizes(self, call: Call[Nothing, Page, Any]) -> Answer:
         """A page of right sizes, those that save the most GPUs first."""
         wanted = call.query
-        jobs = (
-            job
+        now = self._now()
+        jobs = [
+            self._cache.with_figures(job, now=now)
             for job in self._cache.jobs.values()
             if call.sees.sees(job.metadata.namespace) and wanted.namespace in {None, job.metadata.namespace}
-        )
-        now = self._now()
-        rows = {_key(row): row for row in right_sizes(self._cache.with_figures(job, now=now) for job in jobs)}
+        ]
+        # In a thread: thousands of jobs take a while, and the objects never change.
+        found = await asyncio.to_thread(right_sizes, jobs, now=now)
+        rows = {_key(row): row for row in found.rows}
         chosen, after = page(sorted(rows), cursor=wanted.cursor, limit=wanted.limit)
-        return Answer(value=RightSizePage(items=[rows[key] for key in chosen], next=after, total=len(rows)))
+        items = [rows[key] for key in chosen]
+        return Answer(value=RightSizePage(items=items, next=after, total=len(rows), teams=found.teams))
 
     async def list_findings(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """What is wrong with nodes."""

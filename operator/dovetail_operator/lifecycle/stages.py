@@ -37,7 +37,7 @@ from dovetail_operator.job.plan import placement_of
 from dovetail_operator.job.retries import ended_attempt, retry_of
 from dovetail_operator.lifecycle.running import stage_at_work
 from dovetail_operator.manifests import rendezvous
-from dovetail_operator.manifests.batch_job import build_job, is_of_another_template
+from dovetail_operator.manifests.batch_job import build_job, is_of_another_size, is_of_another_template
 from dovetail_operator.manifests.planned_template import resumed
 
 
@@ -169,6 +169,8 @@ def _restart_reason(child: Job, *, seen: Observed, verdict: Admitted) -> Sentenc
     """Why the suspended batch Job cannot be resumed as it is; None if it can."""
     if _is_of_another_kind(child, seen=seen, verdict=verdict):
         return starts.ANOTHER_WAY()
+    if seen.ask is not None and is_of_another_size(child, job=seen.job, ask=seen.ask):
+        return starts.RIGHT_SIZED(request=str(seen.ask.gpu))
     return starts.OTHER_TEMPLATE() if is_of_another_template(child, job=seen.job) else None
 
 

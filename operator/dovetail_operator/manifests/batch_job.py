@@ -97,6 +97,7 @@ def build_job(
     annotations = {names.ATTEMPT: str(job.status.attempt)} | cpu_fallback.annotations(job, ask=ask, why=on_cpu)
     annotations[names.TEMPLATE] = _digest(job)
     annotations |= {names.GPU_RESOURCE: ask.resource} if ask.resource else {}
+    annotations |= _right_size(job, ask=ask)
     if memory is not None:
         annotations |= {names.MEMORY_ESTIMATE: msgspec.json.encode(memory).decode()}
     metadata["annotations"] = annotations
@@ -114,6 +115,19 @@ def is_of_another_template(child: Job, *, job: GPUJob) -> bool:
     """Whether the batch Job comes from another template than the job has now."""
     made_of = child.metadata.annotations.get(names.TEMPLATE)
     return made_of is not None and made_of != _digest(job)
+
+
+def is_of_another_size(child: Job, *, job: GPUJob, ask: Ask) -> bool:
+    """Whether the pods of the batch Job request something else than the job's right size allows now."""
+    said = _right_size(job, ask=ask).get(names.RIGHT_SIZE)
+    return child.metadata.annotations.get(names.RIGHT_SIZE) != said
+
+
+def _right_size(job: GPUJob, *, ask: Ask) -> dict[str, str]:
+    """The annotation with the request of each worker, where the job has a right size."""
+    if job.spec.right_size is None or ask.gpu is None or ask.resource:
+        return {}
+    return {names.RIGHT_SIZE: str(ask.gpu)}
 
 
 def _digest(job: GPUJob) -> str:

@@ -23,7 +23,7 @@ from dovetail.api.reasons import queue as says
 from dovetail.api.reasons.clause import Sentence
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_on_the_way
-from dovetail.jobs.moves import is_requested, moved_within_hour, under_way
+from dovetail.jobs.moves import is_requested, under_way
 from dovetail.kube.retry_log import log_failure
 from dovetail.queue.model.candidates import Candidate, order
 from dovetail.queue.moves.plan import MovePlan, NoPlan
@@ -65,17 +65,6 @@ class Moves:
         self._wake_up = wake_up
         self._now = now
         self._due = asyncio.Event()
-        # Jobs that moved within the hour and were deleted, by UID: they count until it is over.
-        self._deleted: dict[str, GPUJob] = {}
-        state.store.follow(self)
-
-    def observe(self, job: GPUJob) -> None:
-        """Do nothing: a job that exists says itself when it moved."""
-
-    def drop(self, job: GPUJob) -> None:
-        """Keep the last move of a deleted GPUJob."""
-        if moved_within_hour(job, now=self._now()):
-            self._deleted[job.metadata.uid] = job
 
     def update(self, cycle: Cycle) -> None:
         """Follow up a cycle: give up the moves that start no job any more, and plan others if jobs wait."""
@@ -174,11 +163,10 @@ class Moves:
             return
         from dovetail_operator.queue.move_search import plans_for  # noqa: PLC0415 - most operators never need it
 
-        self._deleted = {uid: job for uid, job in self._deleted.items() if moved_within_hour(job, now=cycle.now)}
-        jobs, rules = self._state.store.jobs.values(), self._state.moves
-        left = rules.left(jobs, now=cycle.now, of_deleted=self._deleted.values())
+        state, deleted = self._state, self._state.moves_of_deleted.times(now=cycle.now)
+        left = state.moves.left(state.store.jobs.values(), now=cycle.now, of_deleted=len(deleted))
         candidates = [each.candidate for each in wanted]
-        found = plans_for(candidates, state=self._state, cycle=cycle, left=left, pause=pause)
+        found = plans_for(candidates, state=state, cycle=cycle, left=left, pause=pause)
         yield from zip(wanted, found, strict=True)
 
     def _begin(self, plan: MovePlan) -> bool:

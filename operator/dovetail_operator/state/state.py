@@ -29,12 +29,12 @@ from dovetail.gpu.request import RequestError
 from dovetail.jobs.batch_job import is_going, is_guests, is_managed, is_parent, true_condition, wants_admission
 from dovetail.jobs.cpu_fallback import cpu_after_seconds
 from dovetail.jobs.memory_use import Learning
-from dovetail.jobs.moves import MoveRules
+from dovetail.jobs.moves import MoveRules, MovesOfDeleted
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.runs import wants_more
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.jobs.start_times import resting, too_early
-from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated
+from dovetail.pods.demand import as_started, ask_of_job, ask_of_pod
 from dovetail.pods.device_plugin import asks_by_kind
 from dovetail.pods.disruption_budgets import refusing_budget
 from dovetail.pods.options.annotations import check_job
@@ -117,9 +117,9 @@ class Requests:
         return chosen_way(self.ways_of(job), child=self._store.child_of(job), admitted=admitted)
 
     def ways_of(self, job: GPUJob) -> list[Ask]:
-        """All alternatives of what each worker requests, with the estimated memory."""
+        """All alternatives of what each worker requests, of its right size and with the estimated memory."""
         use = self.memory_of(job)
-        return [estimated(ask, use=use) for ask in self.read(job).asks]
+        return [as_started(ask, job=job, use=use) for ask in self.read(job).asks]
 
     def memory_of(self, job: GPUJob) -> MemoryUse | None:
         """What the job uses and what was learned for it; None if neither is known."""
@@ -254,11 +254,12 @@ class State:
         self.cpu_fallback = cpu_fallback
         self.drain = drain or DrainRules()
         self.moves = moves or MoveRules()
+        self.moves_of_deleted = MovesOfDeleted()
         self.reshape = reshape or ReshapeRules()
         self.growing = GrowingPools(growing or GrowingRules())
         self._records = records
         self._leaves_bad_cards = leaves_bad_cards
-        for follower in (decisions, requests, *([records] if records is not None else ())):
+        for follower in (decisions, requests, self.moves_of_deleted, *([records] if records is not None else ())):
             store.follow(follower)
 
     def configure(

@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from dovetail.api.conversion import values_of
-from dovetail.api.gpujob import GPUJobSpec, Preemption, ReservationSpec, Tasks
+from dovetail.api.gpujob import GPUJobSpec, Measured, MemoryUse, Preemption, ReservationSpec, Tasks
 from dovetail.formats.timestamps import moment
 from dovetail.kube.errors import Forbidden
 from dovetail.query.errors import InvalidQueryError
 from dovetail.query.jobs.selection import parse_one
 from dovetail_cli.app import run
 from dovetail_cli.cluster.connection import Cluster
-from dovetail_cli.jobs import details, job_events, renew_lease, resubmit, update
+from dovetail_cli.jobs import details, job_events, renew_lease, resize, resubmit, update
 from dovetail_cli.submit import create
 from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
@@ -364,3 +364,52 @@ async def test_each_job_is_changed_whatever_becomes_of_the_others(
             await asyncio.to_thread(change)
         assert type(caught.value) is raised
     assert capsys.readouterr().out.splitlines() == said
+
+
+def wide(**status: Any) -> Any:
+    """A job that used a tenth of its device."""
+    memory = MemoryUse(strategy="Dynamic", basis="", peak_mib=100)
+    measured = Measured(mean_utilization=0.1, device_seconds=3600)
+    found = {"phase": "Succeeded", "devices": [("a", 0, 1000)], "memory": memory, "measured": measured, "request": "1"}
+    return make_job(number=7, **(found | status))
+
+
+@pytest.mark.parametrize(
+    ("options", "written", "said"),
+    [
+        (
+            {"withdraw": False, "dry_run": False},
+            {"rightSize": "1G,0.2"},
+            "once gjob redo 7 submits it again, 0.8 GPUs less. Peak 100 MiB of 1,024 MiB on a device in 1 run",
+        ),
+        ({"withdraw": False, "dry_run": True}, None, "Nothing was changed."),
+        (
+            {"withdraw": True, "dry_run": False},
+            {"rightSize": None},
+            "Job 7 requests 1 once gjob redo 7 submits it again, as it was submitted.",
+        ),
+    ],
+    ids=["accepted", "only said", "withdrawn"],
+)
+async def test_a_job_is_resized_to_what_it_was_measured_to_need(
+    api: Api, tmp_path: Path, options: dict[str, bool], written: dict[str, Any] | None, said: str
+) -> None:
+    found = await resized(api, job=wide(), folder=tmp_path, **options)
+    assert said in found
+    asked_for = [msgspec.json.decode(each.body)["spec"] for each in api.of(f"PATCH {JOBS}/train")]
+    assert asked_for == ([] if written is None else [written])
+
+
+async def test_a_job_that_needs_what_it_requests_is_not_resized(api: Api, tmp_path: Path) -> None:
+    busy = wide(measured=Measured(mean_utilization=0.9, device_seconds=3600))
+    with pytest.raises(CommandError, match="GPUJob train keeps its request: no smaller one follows from what it used"):
+        await resized(api, job=busy, folder=tmp_path, withdraw=False, dry_run=False)
+    assert not api.of(f"PATCH {JOBS}/train")
+
+
+async def resized(api: Api, *, job: Any, folder: Path, **options: bool) -> str:
+    api.answer(f"GET {JOBS}", listed(job))
+    api.answer(f"PATCH {JOBS}/train", Answer(body=values_of(job)))
+    (folder / "kubeconfig").write_text(KUBECONFIG.format(url=api.url))
+    where = {"kubeconfig": str(folder / "kubeconfig"), "context": None, "namespace": None}
+    return await asyncio.to_thread(lambda: resize.resize("7", **where, **options))

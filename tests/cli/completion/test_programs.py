@@ -50,7 +50,7 @@ async def test_while_the_cluster_is_away_nothing_is_offered_and_nothing_is_said(
     ("words", "offered"),
     [
         (["dovetail", "gq"], {"gqueue"}),
-        (["dovetail", "gjob", "re"], {"release", "renew", "redo"}),
+        (["dovetail", "gjob", "re"], {"release", "resize", "renew", "redo"}),
         (["gjob", "attach", "--work"], {"--worker"}),
         (["dovetail", "explain", "--n"], set()),
         (["dovetail", "quo"], {"quota"}),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.jobs.moves import MoveRules, is_requested, under_way
+from dovetail.jobs.moves import MoveRules, MovesOfDeleted, is_requested, under_way
 from tests.operator_.builders import NOW, at, make_job
 
 RULES = MoveRules(by_namespace={"team": "Restart"}, rest_seconds=600)
@@ -46,8 +46,12 @@ def test_the_moves_of_the_last_hour_count_against_the_budget() -> None:
 
 
 def test_moves_of_deleted_jobs_count_too() -> None:
-    gone = make_job("gone", status={"move": {"count": 1, "lastTime": at(-60)}})
-    assert MoveRules(per_hour=3).left([], now=NOW, of_deleted=[gone]) == 2
+    deleted = MovesOfDeleted()
+    for name, seconds in (("gone", -60), ("before", -3601)):
+        deleted.drop(make_job(name, status={"move": {"count": 1, "lastTime": at(seconds)}}))
+    deleted.drop(make_job("never"))
+    assert deleted.times(now=NOW) == {"uid-gone": at(-60)}
+    assert MoveRules(per_hour=3).left([], now=NOW, of_deleted=len(deleted.times(now=NOW))) == 2
 
 
 @pytest.mark.parametrize(("priority", "seconds"), [(0, 300), (9, 300), (10, 60), (99, 60), (100, 5), (255, 5)])

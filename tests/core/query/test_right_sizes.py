@@ -1,12 +1,17 @@
 """What a next run should request, from what was measured."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
+from dovetail import names
 from dovetail.api.gpujob import GPUJob
-from dovetail.query.right_sizes import right_size
+from dovetail.api.reasons.clause import Sentence
+from dovetail.query.right_sizes import accepted, right_size, right_sizes
+
+NOW = datetime(2026, 11, 3, 12, tzinfo=UTC)
 
 DEVICE = {"worker": 0, "node": "a", "index": 0, "uuid": "a-0", "shareMilli": 1000, "memoryMiB": 32768}
 EARLIER = [
@@ -25,13 +30,14 @@ def job(*, request: str = "1(V100)", peak: int = 5000, load: float | None = 0.2,
         "memory": use | {"earlierRuns": changes.pop("earlier", [])},
         "measured": None if load is None else {"meanUtilization": load, "deviceSeconds": 3600},
     }
-    spec = {"gpu": request, "workers": changes.pop("workers", 1)}
-    found = {"metadata": {"name": "train", "namespace": "red"}, "spec": spec, "status": status | changes}
+    spec = {"gpu": request, "workers": changes.pop("workers", 1)} | changes.pop("spec", {})
+    metadata = {"name": "train", "namespace": "red"} | changes.pop("metadata", {})
+    found = {"metadata": metadata, "spec": spec, "status": status | changes}
     return msgspec.convert(found, GPUJob)
 
 
 def test_a_whole_device_that_does_little_becomes_a_share_with_memory() -> None:
-    found = right_size(job())
+    found = right_size(job(), now=NOW)
     assert found is not None
     assert (found.suggested, found.saved_gpus) == ("6G,0.3(V100)", 0.7)
     assert (
@@ -41,13 +47,13 @@ def test_a_whole_device_that_does_little_becomes_a_share_with_memory() -> None:
 
 
 def test_each_worker_saves() -> None:
-    found = right_size(job(workers=4))
+    found = right_size(job(workers=4), now=NOW)
     assert found is not None
     assert found.saved_gpus == pytest.approx(2.8)
 
 
 def test_earlier_runs_count_back_to_one_that_may_have_needed_more() -> None:
-    found = right_size(job(earlier=EARLIER))
+    found = right_size(job(earlier=EARLIER), now=NOW)
     assert found is not None
     assert (found.runs, found.peak_mib, found.suggested) == (2, 6000, "7G,0.3(V100)")
 
@@ -66,20 +72,20 @@ def test_earlier_runs_count_back_to_one_that_may_have_needed_more() -> None:
     ids=["used all its memory", "no own memory use", "no utilization", "too short"],
 )
 def test_without_a_sound_measurement_nothing_is_suggested(changes: dict[str, Any], basis: str) -> None:
-    found = right_size(job(**changes))
+    found = right_size(job(**changes), now=NOW)
     assert found is not None
     assert (found.suggested, found.saved_gpus, found.basis) == ("", 0.0, basis)
 
 
 def test_a_busy_whole_device_stays_whole() -> None:
-    found = right_size(job(load=0.9))
+    found = right_size(job(load=0.9), now=NOW)
     assert found is not None
     assert (found.suggested, found.saved_gpus) == ("", 0.0)
 
 
 def test_a_busy_share_may_need_less_memory() -> None:
     device = DEVICE | {"shareMilli": 500, "memoryMiB": 16384}
-    found = right_size(job(request="16G,0.5", load=0.5, devices=[device]))
+    found = right_size(job(request="16G,0.5", load=0.5, devices=[device]), now=NOW)
     assert found is not None
     assert (found.suggested, found.saved_gpus) == ("6G,0.5", 0.0)
 
@@ -92,4 +98,82 @@ def test_a_busy_share_may_need_less_memory() -> None:
 def test_a_job_that_shows_nothing_has_no_right_size(changes: dict[str, Any]) -> None:
     base = job()
     status = msgspec.to_builtins(base.status) | changes
-    assert right_size(msgspec.structs.replace(base, status=msgspec.convert(status, type(base.status)))) is None
+    assert right_size(msgspec.structs.replace(base, status=msgspec.convert(status, type(base.status))), now=NOW) is None
+
+
+def of_project(project: str, **meta: Any) -> dict[str, Any]:
+    return {"labels": {names.LABEL_PROJECT: project}, **meta}
+
+
+def test_a_run_could_save_from_its_start_until_its_end_or_now() -> None:
+    running = right_size(job(startTime="2026-11-03T02:00:00Z"), now=NOW)
+    ended = right_size(
+        job(phase="Succeeded", startTime="2026-11-03T02:00:00Z", completionTime="2026-11-03T06:00:00Z", workers=2),
+        now=NOW,
+    )
+    assert running is not None
+    assert ended is not None
+    assert (running.savable_hours, ended.savable_hours) == (pytest.approx(7.0), pytest.approx(5.6))
+    assert (running.accepted, running.saved_hours) == ("", 0.0)
+
+
+def test_a_run_of_the_accepted_size_saves_what_it_requests_less() -> None:
+    device = DEVICE | {"shareMilli": 300, "memoryMiB": 6144}
+    run = {"request": "6G,0.3", "devices": [device], "startTime": "2026-11-03T02:00:00Z"}
+    found = right_size(job(load=0.25, spec={"gpu": "1", "rightSize": "6G,0.3"}, **run), now=NOW)
+    assert found is not None
+    assert (found.accepted, found.suggested, found.saved_hours) == ("6G,0.3", "", pytest.approx(7.0))
+    before = right_size(job(spec={"rightSize": "6G,0.3"}, startTime="2026-11-03T02:00:00Z"), now=NOW)
+    assert before is not None
+    assert (before.saved_hours, before.savable_hours) == (0.0, pytest.approx(7.0))
+
+
+def test_teams_add_up_all_measured_runs_and_rows_are_the_latest_of_a_name() -> None:
+    start = {"startTime": "2026-11-03T02:00:00Z"}
+    first = job(metadata=of_project("vision", generateName="train-", creationTimestamp="2026-11-01T00:00:00Z"), **start)
+    later = job(
+        metadata=of_project("vision", generateName="train-", creationTimestamp="2026-11-02T00:00:00Z", name="train-2"),
+        workers=2,
+        **start,
+    )
+    busy = job(load=0.95, metadata=of_project("speech", name="busy"), **start)
+    found = right_sizes([first, later, busy], now=NOW)
+    assert sorted(row.job for row in found.rows) == ["busy", "train-2"]
+    (team,) = found.teams
+    assert (team.namespace, team.project, team.jobs, team.saved_gpus) == ("red", "vision", 2, pytest.approx(2.1))
+    assert (team.savable_hours, team.saved_hours) == (pytest.approx(21.0), 0.0)
+
+
+def test_what_is_accepted_is_the_part_of_a_device_that_suffices() -> None:
+    assert accepted(job(request="2(V100)"), now=NOW) == "6G,0.3"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"load": 0.9}, "no smaller one follows from what it used (Peak 5,000 MiB of 32,768 MiB"),
+        ({"limited": True}, "(It used all the memory that it was promised, so it may need more)"),
+        ({"devices": []}, "nothing was measured of it on a device"),
+        ({"spec": {"mode": "Exclusive"}}, "(Mode Exclusive takes its devices whole)"),
+        ({"spec": {"managedBy": names.GUESTS_MANAGER}}, "its own controller makes its pods"),
+        ({"metadata": {"labels": {names.KUEUE_QUEUE: "q"}}}, "Kueue admits it by the request that it has"),
+        (
+            {"placement": {"generation": 1, "nodes": [], "worker": {"request": "1", "resource": "nvidia.com/gpu"}}},
+            "(A vendor's plugin gives its devices whole)",
+        ),
+    ],
+    ids=[
+        "it uses what it requests",
+        "it filled its memory",
+        "without devices",
+        "exclusive",
+        "guest",
+        "Kueue",
+        "vendor",
+    ],
+)
+def test_a_job_that_cannot_shrink_says_why(changes: dict[str, Any], why: str) -> None:
+    found = accepted(job(**changes), now=NOW)
+    assert isinstance(found, Sentence)
+    assert found.message.startswith("GPUJob train keeps its request: ")
+    assert why in found.message

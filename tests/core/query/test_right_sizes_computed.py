@@ -1,5 +1,6 @@
 """Right sizes, computed a second time in fractions, and what holds of every one of them."""
 
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -12,6 +13,8 @@ from dovetail.gpu.request import parse
 from dovetail.query.right_sizes import right_size
 
 GIB = 1024
+# The run of `job` began two hours before that and took one.
+NOW = datetime(2026, 11, 3, 12, tzinfo=UTC)
 
 
 def job(*, request: str, share: int, promised: int, peak: int, percent: int, workers: int = 1) -> GPUJob:
@@ -23,6 +26,8 @@ def job(*, request: str, share: int, promised: int, peak: int, percent: int, wor
             "phase": "Succeeded",
             "request": request,
             "devices": [device],
+            "startTime": "2026-11-03T10:00:00Z",
+            "completionTime": "2026-11-03T11:00:00Z",
             "memory": {"strategy": "Dynamic", "basis": "", "peakMiB": peak},
             "measured": {"meanUtilization": percent / 100, "deviceSeconds": 3600},
         },
@@ -49,7 +54,7 @@ def test_a_right_size_is_a_fifth_above_the_load_and_a_tenth_above_the_peak(
     whole = tenths == 10
     asked = str(count) if whole else f"{count}x{gib}G,0.{tenths}"
     found = right_size(
-        job(request=asked, share=100 * tenths, promised=gib * GIB, peak=peak, percent=percent, workers=workers)
+        job(request=asked, share=100 * tenths, promised=gib * GIB, peak=peak, percent=percent, workers=workers), now=NOW
     )
     assert found is not None
     share = min(100 * tenths, max(100, stepped(Fraction(percent * 12), step=100)))
@@ -65,6 +70,7 @@ def test_a_right_size_is_a_fifth_above_the_load_and_a_tenth_above_the_peak(
     assert Fraction(found.saved_gpus).limit_denominator(1000) == Fraction(
         workers * count * (100 * tenths - share), 1000
     )
+    assert found.savable_hours == found.saved_gpus
 
 
 @given(**sizes)
@@ -73,7 +79,7 @@ def test_who_asks_for_a_right_size_has_one(
 ) -> None:
     assume(peak <= gib * GIB)
     asked = str(count) if tenths == 10 else f"{count}x{gib}G,0.{tenths}"
-    first = right_size(job(request=asked, share=100 * tenths, promised=gib * GIB, peak=peak, percent=percent))
+    first = right_size(job(request=asked, share=100 * tenths, promised=gib * GIB, peak=peak, percent=percent), now=NOW)
     assert first is not None
     assume(first.suggested)
     request = parse(first.suggested)
@@ -81,7 +87,8 @@ def test_who_asks_for_a_right_size_has_one(
         job(
             request=first.suggested, share=request.share_milli, promised=request.memory_mib or 0, peak=peak,
             percent=percent,
-        )
+        ),
+        now=NOW,
     )  # fmt: skip
     assert again is not None
     assert (again.suggested, again.saved_gpus) == ("", 0.0)

@@ -45,6 +45,30 @@ async def test_a_share_counts_as_its_part_and_each_group_adds_up(api: GatewayApi
     assert (found["Model"]["total"]["cost"], found["Model"]["currency"]) == (13.0, "EUR")
 
 
+async def test_what_right_sizes_could_save_and_have_saved_counts_in_each_group(api: GatewayApiServer) -> None:
+    device = {"worker": 0, "node": "a", "index": 5, "uuid": "a-5", "shareMilli": 500, "memoryMiB": 16384}
+    use = {"strategy": "Dynamic", "basis": "", "peakMiB": 2000}
+    status = {
+        "phase": "Running", "number": 11, "gpus": 1, "request": "16G,0.5", "nodes": ["a"], "devices": [device],
+        "startTime": "2026-11-01T00:00:00Z", "memory": use,
+        "measured": {"meanUtilization": 0.15, "deviceSeconds": 7200},
+    }  # fmt: skip
+    job = make_job("half", namespace="red", number=11, user="rita", status=status)
+    job["spec"] |= {"gpu": "1", "rightSize": "16G,0.5"}
+    api.put("gpujobs", job)
+    api.put("pods", share("half", number=11, device="a-5", milli=500))
+    async with sampling(api) as it:
+        await it.face.until_like(api)
+        await it.steps(241)
+        found = {by: await it.usage(f"by={by}") for by in ("Namespace", "Project", "User", "Model", "Day")}
+    for by, group in (("Namespace", "red"), ("User", "rita"), ("Model", "V100"), ("Day", "2026-11-01")):
+        (row,) = [each for each in found[by]["items"] if each["group"] == group]
+        assert (row["savableHours"], row["savedHours"]) == (pytest.approx(0.6, abs=0.01), pytest.approx(1.0, abs=0.01))
+    for each in found.values():
+        for hours in ("savableHours", "savedHours"):
+            assert sum(row[hours] for row in each["items"]) == pytest.approx(each["total"][hours], abs=1e-3)
+
+
 async def test_hours_without_a_price_are_said(api: GatewayApiServer) -> None:
     async with sampling(api, gpu_hour_prices={"H100": 4}) as it:
         await it.steps(121)

@@ -8,9 +8,9 @@ from dovetail import names
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob, MemoryUse
 from dovetail.engine.model.ranking import DEFAULT_RANKING, Ranking
-from dovetail.pods.demand import ask_of_job, ask_of_pod
+from dovetail.pods.demand import as_started, ask_of_job, ask_of_pod
 from dovetail.pods.options import annotations
-from dovetail_operator.manifests.batch_job import Manifest, build_job, is_of_another_template
+from dovetail_operator.manifests.batch_job import Manifest, build_job, is_of_another_size, is_of_another_template
 from tests.operator_.builders import make_job
 from tests.spec_values import CARRIED, Carried
 
@@ -235,6 +235,20 @@ def test_a_batch_job_is_of_another_template_once_the_template_is_edited() -> Non
     assert is_of_another_template(child, job=make_job(template={**template(), "metadata": {"labels": {"a": "b"}}}))
     unknown = msgspec.structs.replace(child.metadata, annotations={})
     assert not is_of_another_template(msgspec.structs.replace(child, metadata=unknown), job=make_job(template=edited))
+
+
+def test_a_batch_job_is_of_another_size_once_its_workers_request_something_else() -> None:
+    job, sized = make_job(), make_job(rightSize="8G,0.5")
+    ask = ask_of_job(job, ranking=DEFAULT_RANKING)
+    smaller = as_started(ask, job=sized, use=None)
+    child = msgspec.convert(built(job), Job)
+    assert not is_of_another_size(child, job=job, ask=ask)
+    assert is_of_another_size(child, job=sized, ask=smaller)
+    made = msgspec.convert(build_job(sized, ask=smaller, number=1), Job)
+    assert made.metadata.annotations[names.RIGHT_SIZE] == "8G,0.5"
+    assert not is_of_another_size(made, job=sized, ask=smaller)
+    assert is_of_another_size(made, job=job, ask=ask)
+    assert is_of_another_size(made, job=sized, ask=as_started(ask, job=make_job(rightSize="8G,0.4"), use=None))
 
 
 def test_a_vendor_s_resource_is_asked_of_the_plugin_and_named_on_the_batch_job() -> None:

@@ -12,7 +12,8 @@ class UsageRow(Row, frozen=True, kw_only=True):
 
     `gpuHours` were promised: a share counts as its part, a MIG instance by its slices. `usedHours` of them were at work
     by the measured utilization. `cost` is their price; null where no model of them has one. `unpricedHours` are those
-    of models without a price.
+    of models without a price. `savableHours` of the promised ones are more than the right sizes of the jobs need, and
+    `savedHours` are those that accepted right sizes have saved: both of the latest runs of the jobs that still exist.
     """
 
     group: str
@@ -20,6 +21,8 @@ class UsageRow(Row, frozen=True, kw_only=True):
     used_hours: float
     cost: float | None
     unpriced_hours: float
+    savable_hours: float
+    saved_hours: float
 
 
 class Usage(Row, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from dovetail.api.gpujob.status import GPUJobStatus
 from dovetail.api.gpujob.topology import TopologySpec
 from dovetail.api.meta import Described, ObjectMeta, Timestamp
 from dovetail.api.text_formats import TIME
+from dovetail.gpu.request import PART_PATTERN
 
 OnNoGPU = Literal["Wait", "RunOnCPU"]
 NotifyEvent = Literal["Started", "Succeeded", "Failed", "TimedOut", "Cancelled", "Preempted"]
@@ -92,6 +93,15 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     resources: Annotated[
         ResourceRequest | None,
         Meta(extra=spec_field(stays=True), description="The structured form of the request. Instead of `gpu`."),
+    ] = None
+    right_size: Annotated[
+        Annotated[str, Meta(pattern=PART_PATTERN, max_length=32)] | None,
+        Meta(
+            extra=spec_field(tasks_follow=True),
+            description="What suffices of each device, such as '8G,0.5': from its next start on, the job requests no "
+            "more of each. `gjob resize` writes what was measured. Unset: the job requests what `gpu` or `resources` "
+            "says.",
+        ),
     ] = None
     mode: Annotated[
         Mode | None,

@@ -128,6 +128,7 @@ ID_TOKEN_NO_BASE64: Final = clause("IDTokenNoBase64", "the provider's ID token c
 
 # Objects
 NO_JOB: Final = clause("NoSuchGPUJob", "there is no GPUJob {job} in namespace {namespace} that you may list")
+KEEPS_REQUEST: Final = clause("KeepsRequest", "GPUJob {job} keeps its request: {why}")
 NO_SUCH_NODE: Final = clause("NoSuchNode", "there is no node {node}")
 NO_NODE_WITH_GPUS: Final = clause("NoNodeWithGPUs", "there is no node {node} with GPUs")
 NO_QUOTA: Final = clause("NoSuchQuota", "there is no GPUQuota {quota} that applies to a namespace you may list")

@@ -83,6 +83,9 @@ SCHEDULER_FINDS_NONE: Final = clause(
 ANOTHER_WAY: Final = clause(
     "AnotherWay", "Admitted in another way than before: its Job is recreated", reason=EVALUATING
 )
+RIGHT_SIZED: Final = clause(
+    "RightSized", "Each worker requests {request} from now on: its Job is recreated", reason=EVALUATING
+)
 OTHER_TEMPLATE: Final = clause("OtherTemplate", "Its template was changed: its Job is recreated", reason=EVALUATING)
 RECREATED_FOR_KUEUE: Final = clause(
     "RecreatedForKueue", "Its Job is recreated for Kueue's queue {queue}", reason=EVALUATING

@@ -23,7 +23,7 @@ from dovetail.jobs.guests.gangs import gang_in
 from dovetail.jobs.guests.pod_group import POD_GROUPS, SINGLE_PODS
 from dovetail.jobs.guests.record import name_with
 from dovetail.jobs.runs import workers_of
-from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated, template_spec
+from dovetail.pods.demand import as_started, ask_of_job, ask_of_pod, template_spec
 from dovetail.pods.options.annotations import check_job, check_pod
 from dovetail.pods.seats import misfit
 from dovetail.pods.tenancy import controller_of
@@ -179,7 +179,7 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job |
         ranking = settings.rankings.of(meta.namespace)
         if status.placement is None:
             check_job(job, ranking=ranking)
-        ask = estimated(ask_of_job(job, ranking=ranking, levels=settings.levels), use=job.status.memory)
+        ask = as_started(ask_of_job(job, ranking=ranking, levels=settings.levels), job=job, use=job.status.memory)
         subject = replace(subject, ask=ask, pod_spec=template_spec(job))
     except (RequestError, QuantityError) as error:
         return replace(subject, state="invalid", said=says.UNREADABLE_REQUEST(problem=str(error)))

@@ -158,7 +158,8 @@ def chosen_way(ways: Sequence[Ask], *, child: Job | None, admitted: Ask | None) 
     if fell_back(child) or (child is None and admitted is not None and admitted.gpu is None):
         return on_cpu(ways[0])
     if child is not None:
-        return replace(ways[0], resource=child.metadata.annotations.get(names.GPU_RESOURCE, ""))
+        resource = child.metadata.annotations.get(names.GPU_RESOURCE, "")
+        return next((way for way in ways if way.resource == resource), replace(ways[0], resource=resource))
     return next((way for way in ways if admitted is not None and way.resource == admitted.resource), ways[0])
 
 

@@ -157,6 +157,13 @@ class AsyncJob:
         """Say whether the job may restart elsewhere so that others start: Never or Restart. Raises `DovetailError`."""
         return await self._change({"moves": moves})
 
+    async def accept_right_size(self, *, withdraw: bool = False) -> JobRow:
+        """Request no more than the job's right size from its next start on. Raises `DovetailError`.
+
+        `client.right_sizes()` shows it. To request as much as before, `withdraw` it.
+        """
+        return await self._change({"rightSize": "Withdraw" if withdraw else "Accept"})
+
     async def set_priority(self, priority: int) -> JobRow:
         """Change the priority, 0 to 255. Raises `DovetailError`."""
         return await self._change({"priority": priority})

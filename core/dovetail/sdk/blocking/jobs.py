@@ -156,6 +156,13 @@ class Job:
         """Say whether the job may restart elsewhere so that others start: Never or Restart. Raises `DovetailError`."""
         return self._change({"moves": moves})
 
+    def accept_right_size(self, *, withdraw: bool = False) -> JobRow:
+        """Request no more than the job's right size from its next start on. Raises `DovetailError`.
+
+        `client.right_sizes()` shows it. To request as much as before, `withdraw` it.
+        """
+        return self._change({"rightSize": "Withdraw" if withdraw else "Accept"})
+
     def set_priority(self, priority: int) -> JobRow:
         """Change the priority, 0 to 255. Raises `DovetailError`."""
         return self._change({"priority": priority})

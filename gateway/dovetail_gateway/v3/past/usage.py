@@ -1,7 +1,8 @@
 """v3: who used how much GPU time."""
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.samples.sampler import Sampler
 from dovetail_gateway.samples.usage import Account, Used
+from dovetail_gateway.v3.past.savings import Saved, savings_of
 from dovetail_gateway.v3.times import check_time
 from dovetail_gateway.v3.types.series import UsageQuery
 
@@ -34,17 +36,16 @@ class GPUTime:
         wanted = call.query
         since, until = self._days(wanted)
         prices = {normalise(model).family: price for model, price in self._cache.settings.gpu_hour_prices.items()}
-        groups: dict[str, dict[str, Used]] = defaultdict(dict)
-        for account, used in self._sampler.ledger.between(since, until=until).items():
-            if not call.sees.sees(account.namespace) or wanted.namespace not in {None, account.namespace}:
-                continue
-            models = groups[_group(account, by=wanted.by)]
-            models[account.model] = models.get(account.model, Used()).plus(used)
-        total: dict[str, Used] = {}
-        for models in groups.values():
-            for model, used in models.items():
-                total[model] = total.get(model, Used()).plus(used)
-        rows = [_row(group, models=models, prices=prices) for group, models in groups.items()]
+        used = {
+            account: each
+            for account, each in self._sampler.ledger.between(since, until=until).items()
+            if call.sees.sees(account.namespace) and wanted.namespace in {None, account.namespace}
+        }
+        savings = await self._savings(used)
+        groups: dict[str, list[Account]] = defaultdict(list)
+        for account in used:
+            groups[_group(account, by=wanted.by)].append(account)
+        rows = [_row(group, of=of, used=used, savings=savings, prices=prices) for group, of in groups.items()]
         order = (lambda row: (row.group,)) if wanted.by == "Day" else (lambda row: (-row.gpu_hours, row.group))
         first = self._sampler.ledger.first_day
         found = Usage(
@@ -53,9 +54,22 @@ class GPUTime:
             kept_since=None if first is None else first.isoformat(),
             currency=self._cache.settings.currency,
             items=sorted(rows, key=order),
-            total=_row("", models=total, prices=prices),
+            total=_row("", of=list(used), used=used, savings=savings, prices=prices),
         )
         return Answer(value=found)
+
+    async def _savings(self, accounts: Collection[Account]) -> Mapping[Account, Saved]:
+        """What right sizes save on these accounts."""
+        if not accounts:
+            return {}
+        now, namespaces = self._now(), {account.namespace for account in accounts}
+        jobs = [
+            self._cache.with_figures(job, now=now)
+            for job in self._cache.jobs.values()
+            if job.metadata.namespace in namespaces
+        ]
+        # In a thread: thousands of jobs take a while, and the objects never change.
+        return await asyncio.to_thread(savings_of, jobs, accounts=accounts, places=dict(self._sampler.places), now=now)
 
     def _days(self, wanted: UsageQuery) -> tuple[date, date]:
         """The first day, and the day before which it ends. Raises `RequestFailedError`."""
@@ -80,13 +94,29 @@ def _group(account: Account, *, by: UsageGroup) -> str:
     }[by]
 
 
-def _row(group: str, *, models: Mapping[str, Used], prices: Mapping[str, float]) -> UsageRow:
-    hours = {model: used.gpu_seconds / _HOUR for model, used in models.items()}
+def _row(
+    group: str,
+    *,
+    of: Iterable[Account],
+    used: Mapping[Account, Used],
+    savings: Mapping[Account, Saved],
+    prices: Mapping[str, float],
+) -> UsageRow:
+    hours: dict[str, float] = defaultdict(float)
+    at_work = savable = saved = 0.0
+    for account in of:
+        hours[account.model] += used[account].gpu_seconds / _HOUR
+        at_work += used[account].used_seconds / _HOUR
+        of_it = savings.get(account, Saved())
+        savable += of_it.savable_seconds / _HOUR
+        saved += of_it.saved_seconds / _HOUR
     priced = {model: value for model, value in hours.items() if model in prices}
     return UsageRow(
         group=group,
         gpu_hours=round(sum(hours.values()), 4),
-        used_hours=round(sum(used.used_seconds for used in models.values()) / _HOUR, 4),
+        used_hours=round(at_work, 4),
         cost=round(sum(value * prices[model] for model, value in priced.items()), 2) if priced else None,
         unpriced_hours=round(sum(hours.values()) - sum(priced.values()), 4),
+        savable_hours=round(savable, 4),
+        saved_hours=round(saved, 4),
     )

@@ -1,6 +1,6 @@
 """What is asked of GPUJobs: which ones, what creates and changes one, and its logs."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -59,6 +59,13 @@ class JobChange(Input, frozen=True, kw_only=True, omit_defaults=True):
         bool | None,
         Meta(
             description="true has jobs that may move restart elsewhere so that this one starts, false withdraws that."
+        ),
+    ] = None
+    right_size: Annotated[
+        Literal["Accept", "Withdraw"] | None,
+        Meta(
+            description="Accept has the job request no more than its right size from its next start on, Withdraw as "
+            "much as before."
         ),
     ] = None
 

@@ -35,6 +35,7 @@ SHAPES: Final = {
     "device": "device must be cuda (any GPU), cuda:N (the GPU with index N of its node), "
     "NODE/cuda:N (that GPU of that node) or cpu (no GPU)",
 }
+RIGHT_SIZE: Final = "rightSize must be a share of a device, or its memory and a share, such as 0.5, 8G,0.5 or 50%,0.5"
 STRATEGY: Final = f"strategy must be {memory_strategy.ALLOWED}"
 MEMORY: Final = [
     {
