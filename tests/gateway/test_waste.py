@@ -125,7 +125,7 @@ async def test_a_job_that_keeps_its_request_is_not_changed(api: GatewayApiServer
             pass
     api.requests.clear()
     found = await sized.ask("PATCH", "/api/v3/jobs/red/small", token="red-token", json={"rightSize": "Accept"})
-    assert (found.status, found.json["code"]) == (409, "Conflict")
+    assert (found.status, found.json["reason"]) == (409, "Conflict")
     assert found.json["detail"].startswith("GPUJob small keeps its request: no smaller one follows from what it used")
     assert ("rita", "patch", "red/small") not in api.requests
 

@@ -147,15 +147,18 @@ class Jobs:
         if change.request_moves is not None:
             spec["moveRequestTime"] = timestamp(self._now()) if change.request_moves else None
         if change.right_size is not None:
-            spec["rightSize"] = self._accepted(call) if change.right_size == "Accept" else None
+            accepts = change.right_size == "Accept"
+            spec["rightSize"] = await self._accepted(call.caller, path=call.path) if accepts else None
         if change.renew:
             spec["reservation"] = {"renewTime": timestamp(self._now())}
         return Answer(value=job_row(await self._patched(call.caller, path=call.path, spec=spec)))
 
-    def _accepted(self, call: Call[JobPath, Strictly, JobChange]) -> str:
+    async def _accepted(self, caller: Caller, *, path: JobPath) -> str:
         """What the job's right size is now. Raises `RequestFailedError` if it keeps its request."""
+        async with self._clients.client_for(caller) as client:
+            job = await client.get(GPUJOBS, name=path.name, as_type=GPUJob, namespace=path.namespace)
         now = self._now()
-        found = accepted(self._cache.with_figures(self.find(call.path, sees=call.sees), now=now), now=now)
+        found = accepted(self._cache.with_figures(job, now=now), now=now)
         if isinstance(found, Sentence):
             raise RequestFailedError(409, reason="Conflict", sentence=found)
         return found

@@ -396,7 +396,7 @@ async def test_a_job_is_resized_to_what_it_was_measured_to_need(
 ) -> None:
     found = await resized(api, job=wide(), folder=tmp_path, **options)
     assert said in found
-    asked_for = [msgspec.json.decode(each.body)["spec"] for each in api.of(f"PATCH {JOBS}/train")]
+    asked_for = [each.body["spec"] for each in api.of(f"PATCH {JOBS}/train")]
     assert asked_for == ([] if written is None else [written])
 
 
