@@ -40,9 +40,8 @@ from dovetail_operator.watchers.node_tenants import NodeTenants
 from dovetail_operator.watchers.vendor_quotas import VendorQuotas
 from dovetail_operator.watchers.waiting_pods import WaitingPods
 from dovetail_operator.writes.device_indexes import DeviceIndexes
-from dovetail_operator.writes.estimate_store import LastingMisses
+from dovetail_operator.writes.estimate_store import LastingMisses, LastingMoves
 from dovetail_operator.writes.job_numbers import Numbers
-from dovetail_operator.writes.move_store import LastingMoves
 from dovetail_operator.writes.unreadable_jobs import UnreadableJobs
 
 

@@ -132,3 +132,15 @@ async def test_a_size_that_no_device_has_is_refused_with_those_that_there_are(jo
     await jobs.submit("huge", gpu="1(>=81G)")
     status = await jobs.phase("Queued", "huge", reason="ExceedsCapacity")
     assert "no node has a GPU of at least 81 GB, there is 16 GB, 32 GB, 80 GB" in status.message
+
+
+async def test_what_a_job_requests_shrinks_to_its_right_size_at_its_next_start_alone(jobs: Jobs) -> None:
+    await jobs.submit(gpu=1)
+    await jobs.phase("Running")
+    await jobs.change(rightSize="4G,0.3")
+    assert (await jobs.phase("Running")).request == "1"
+    await jobs.change(suspend=True)
+    await jobs.phase("Suspended")
+    await jobs.change(suspend=False)
+    status = await jobs.until("x", lambda status: status.phase == "Running" and status.request == "4G,0.3")
+    assert [(device.share_milli, device.memory_mib) for device in status.devices] == [(300, 4096)]

@@ -33,6 +33,8 @@ ALWAYS = {"spec": {"containers": [{"name": "main", "image": "busybox"}], "restar
         ({"memory": {"batchSize": 8}}, "spec.memory", "parameters must be given"),
         ({"onNoGPU": "Sometimes"}, "spec.onNoGPU", "onNoGPU must be one of RunOnCPU, Wait"),
         ({"onNoGPUAfterSeconds": 60}, "spec", "onNoGPU must be RunOnCPU"),
+        ({"rightSize": "2"}, "spec.rightSize", "rightSize must be a share of a device, or its memory and a share"),
+        ({"rightSize": "0.5(V100)"}, "spec.rightSize", "such as 0.5, 8G,0.5 or 50%,0.5"),
         ({"resources": {"minNominalMemoryGB": 0}}, "spec.resources.minNominalMemoryGB", "1"),
         ({"resources": {"minNominalMemoryGB": 10000}}, "spec.resources.minNominalMemoryGB", "9999"),
         (

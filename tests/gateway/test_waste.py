@@ -112,9 +112,9 @@ async def test_what_teams_could_save_is_of_all_jobs_that_the_caller_sees(api: Ga
 
 async def test_the_owner_accepts_a_right_size_and_withdraws_it(api: GatewayApiServer, sized: Face) -> None:
     path = "/api/v3/jobs/red/small"
-    assert (await sized.ask("PATCH", path, token="red-token", json={"rightSize": "Accept"})).status == 200
+    assert (await sized.ask("PATCH", path, token="red-token", json={"resize": "Accept"})).status == 200
     assert api.objects["gpujobs"]["red/small"]["spec"]["rightSize"] == "6G,0.2"
-    assert (await sized.ask("PATCH", path, token="red-token", json={"rightSize": "Withdraw"})).status == 200
+    assert (await sized.ask("PATCH", path, token="red-token", json={"resize": "Withdraw"})).status == 200
     assert api.objects["gpujobs"]["red/small"]["spec"].get("rightSize") is None
 
 
@@ -124,7 +124,7 @@ async def test_a_job_that_keeps_its_request_is_not_changed(api: GatewayApiServer
         while any(row["job"] == "small" and row["suggested"] for row in await rights(sized)):
             pass
     api.requests.clear()
-    found = await sized.ask("PATCH", "/api/v3/jobs/red/small", token="red-token", json={"rightSize": "Accept"})
+    found = await sized.ask("PATCH", "/api/v3/jobs/red/small", token="red-token", json={"resize": "Accept"})
     assert (found.status, found.json["reason"]) == (409, "Conflict")
     assert found.json["detail"].startswith("GPUJob small keeps its request: no smaller one follows from what it used")
     assert ("rita", "patch", "red/small") not in api.requests

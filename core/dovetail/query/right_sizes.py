@@ -5,7 +5,7 @@ that it was promised. Compute comes from the mean utilization of the job's devic
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -32,6 +32,9 @@ _LOAD_PERCENT: Final = 120
 _STEP_MILLI: Final = 100
 _STEP_MIB: Final = 1024
 _HOUR_SECONDS: Final = 3600.0
+_FIELD: Final = "rightSize"
+# The change of the spec with which the owner takes that back.
+WITHDRAWN: Final[Mapping[str, None]] = {_FIELD: None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,7 @@ def right_sizes(jobs: Iterable[GPUJob], *, now: datetime) -> RightSizes:
     latest: dict[tuple[str, str, str], tuple[str, RightSizeRow]] = {}
     measured: list[RightSizeRow] = []
     for job in jobs:
-        if (found := right_size(job, now=now)) is None:
+        if (found := measured_size(job, now=now)) is None:
             continue
         measured.append(found)
         key = (*name_of_runs(job), found.user)
@@ -76,12 +79,12 @@ def _teams(rows: Iterable[RightSizeRow]) -> list[TeamSavings]:
     return sorted(teams, key=lambda team: (-team.savable_hours, team.namespace, team.project))
 
 
-def accepted(job: GPUJob, *, now: datetime) -> str | Sentence:
-    """The value of `spec.rightSize` with which the owner accepts the smaller request of a job; else why not."""
-    if (refusal := _refusal(job, row=(row := right_size(job, now=now)))) or row is None:
+def accepted(job: GPUJob, *, now: datetime) -> Mapping[str, str] | Sentence:
+    """The change of the spec with which the owner accepts the smaller request of a job; else why not."""
+    if (refusal := _refusal(job, row=(row := measured_size(job, now=now)))) or row is None:
         return KEEPS_REQUEST(job=job.metadata.name, why=refusal)
     smaller = parse(row.suggested)
-    return str(GPURequest(share_milli=smaller.share_milli, memory_mib=smaller.memory_mib))
+    return {_FIELD: str(GPURequest(share_milli=smaller.share_milli, memory_mib=smaller.memory_mib))}
 
 
 def _refusal(job: GPUJob, *, row: RightSizeRow | None) -> str:
@@ -94,7 +97,7 @@ def _refusal(job: GPUJob, *, row: RightSizeRow | None) -> str:
     return "" if row.suggested else f"no smaller one follows from what it used ({row.basis})"
 
 
-def right_size(job: GPUJob, *, now: datetime) -> RightSizeRow | None:
+def measured_size(job: GPUJob, *, now: datetime) -> RightSizeRow | None:
     """The right size of a job that has run; None without devices or without any measurement."""
     status = job.status
     if not status.devices or job.spec.reservation is not None or not (status.memory or status.measured):

@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from dovetail.api.resources import EVENTS, GPUJOBS
 from dovetail.decoding import UnreadableError, decode
 from dovetail.formats.timestamps import timestamp
 from dovetail.kube.errors import AlreadyExists, NotFound
-from dovetail.query.right_sizes import accepted
+from dovetail.query.right_sizes import WITHDRAWN, accepted
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.identities import Identity
 from dovetail_gateway.access.visibility import Visibility
@@ -146,15 +146,14 @@ class Jobs:
             spec["moves"] = change.moves
         if change.request_moves is not None:
             spec["moveRequestTime"] = timestamp(self._now()) if change.request_moves else None
-        if change.right_size is not None:
-            accepts = change.right_size == "Accept"
-            spec["rightSize"] = await self._accepted(call.caller, path=call.path) if accepts else None
+        if change.resize is not None:
+            spec |= WITHDRAWN if change.resize == "Withdraw" else await self._accepted(call.caller, path=call.path)
         if change.renew:
             spec["reservation"] = {"renewTime": timestamp(self._now())}
         return Answer(value=job_row(await self._patched(call.caller, path=call.path, spec=spec)))
 
-    async def _accepted(self, caller: Caller, *, path: JobPath) -> str:
-        """What the job's right size is now. Raises `RequestFailedError` if it keeps its request."""
+    async def _accepted(self, caller: Caller, *, path: JobPath) -> Mapping[str, str]:
+        """The change by which it requests its right size. Raises `RequestFailedError` if it keeps its request."""
         async with self._clients.client_for(caller) as client:
             job = await client.get(GPUJOBS, name=path.name, as_type=GPUJob, namespace=path.namespace)
         now = self._now()

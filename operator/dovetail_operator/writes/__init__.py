@@ -8,7 +8,6 @@ evictions         evicts pods above their promised memory
 configmaps        reads and conditionally writes a ConfigMap
 job_numbers       allots short numbers
 device_indexes    numbers the devices of the cluster
-estimate_store    the learned factors of estimates
-move_store        the last moves of deleted jobs
+estimate_store    the learned factors of estimates, and the last moves of deleted jobs
 unreadable_jobs   the status of GPUJobs that cannot be read
 """

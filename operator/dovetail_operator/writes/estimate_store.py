@@ -1,13 +1,20 @@
-"""Stores the learned factors of start estimates, and how often the bounds held, in a ConfigMap, across restarts.
+"""Stores in a ConfigMap, across restarts, what was learned of start estimates, and the last moves of deleted jobs.
 
-Both can be learned again. A failed read or write is therefore only logged.
+The first can be learned again, and the second is over within an hour. A failed read or write is therefore only logged.
 """
 
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from dovetail import names
 from dovetail.api.builtin import ConfigMap
 from dovetail.api.resources import CONFIGMAPS
+from dovetail.decoding import UnreadableError, decode
+from dovetail.formats.timestamps import moment
+from dovetail.jobs.moves import MovesOfDeleted
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.queries.configmaps import put_data
@@ -19,7 +26,9 @@ log = get_logger("dovetail.operator.lasting")
 
 KEY: Final = "factors"
 HELD: Final = "held"
+MOVES: Final = "movesOfDeleted"
 _EVERY_SECONDS: Final = 300.0
+_MOVES_EVERY_SECONDS: Final = 10.0
 
 
 class LastingMisses:
@@ -66,6 +75,54 @@ class LastingMisses:
             self._kept = data
 
 
+class LastingMoves:
+    """Stores when jobs moved that were deleted since, so that a restart does not give their moves back to the hour.
+
+    Those of jobs that exist are in their statuses. After a failed read or write, more jobs may move within the hour
+    than the budget allows, and none that has not consented.
+    """
+
+    def __init__(self, client: Client, *, moves: MovesOfDeleted, namespace: str, now: Callable[[], datetime]) -> None:
+        self._client = client
+        self._moves = moves
+        self._namespace = namespace
+        self._now = now
+        self._kept: Mapping[str, str] = {}
+
+    async def run(self) -> None:
+        """Load what an earlier operator stored, then store what is new, until cancelled."""
+        with Guard("the moves of deleted jobs").around():
+            await self.take_up()
+        await repeat(self.keep, every_seconds=_MOVES_EVERY_SECONDS, what="moves of deleted jobs")
+
+    async def take_up(self) -> None:
+        """Load the stored times if they can be read."""
+        try:
+            found = await self._client.get(
+                CONFIGMAPS, name=names.ESTIMATES, as_type=ConfigMap, namespace=self._namespace
+            )
+            self._moves.restore(_times(found.data.get(MOVES, "{}")))
+        except NotFound:
+            return
+        except (KubeError, UnreadableError, ValueError) as error:
+            log.warning("moves of deleted jobs cannot be read", configmap=names.ESTIMATES, error=str(error))
+        else:
+            self._kept = self._moves.times(now=self._now())
+
+    async def keep(self) -> None:
+        """Store the times that are not stored yet. That others are over needs no write."""
+        times = self._moves.times(now=self._now())
+        if times.keys() <= self._kept.keys():
+            return
+        data = {MOVES: msgspec.json.encode(times).decode()}
+        try:
+            await put_data(self._client, name=names.ESTIMATES, namespace=self._namespace, data=data)
+        except KubeError as error:
+            log.warning("moves of deleted jobs cannot be kept", configmap=names.ESTIMATES, error=str(error))
+        else:
+            self._kept = times
+
+
 def _data(misses: Misses) -> dict[str, str]:
     factors, held = misses.factors, misses.held
     return {KEY: f"{factors.early:.4f} {factors.late:.4f}", HELD: f"{held.jobs} {held.within:.2f}"}
@@ -81,3 +138,11 @@ def _held(text: str) -> Held:
     """Read what `_data` wrote. Raises `ValueError` for other text."""
     jobs, within = text.split()
     return Held(jobs=int(jobs), within=float(within))
+
+
+def _times(text: str) -> dict[str, str]:
+    """Read what `keep` wrote. Raises `UnreadableError` and `ValueError` for other text."""
+    found = decode(text, as_type=dict[str, str])
+    for at in found.values():
+        moment(at)
+    return found

@@ -9,7 +9,7 @@ import pytest
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.reasons.clause import Sentence
-from dovetail.query.right_sizes import accepted, right_size, right_sizes
+from dovetail.query.right_sizes import accepted, measured_size, right_sizes
 
 NOW = datetime(2026, 11, 3, 12, tzinfo=UTC)
 
@@ -37,7 +37,7 @@ def job(*, request: str = "1(V100)", peak: int = 5000, load: float | None = 0.2,
 
 
 def test_a_whole_device_that_does_little_becomes_a_share_with_memory() -> None:
-    found = right_size(job(), now=NOW)
+    found = measured_size(job(), now=NOW)
     assert found is not None
     assert (found.suggested, found.saved_gpus) == ("6G,0.3(V100)", 0.7)
     assert (
@@ -47,13 +47,13 @@ def test_a_whole_device_that_does_little_becomes_a_share_with_memory() -> None:
 
 
 def test_each_worker_saves() -> None:
-    found = right_size(job(workers=4), now=NOW)
+    found = measured_size(job(workers=4), now=NOW)
     assert found is not None
     assert found.saved_gpus == pytest.approx(2.8)
 
 
 def test_earlier_runs_count_back_to_one_that_may_have_needed_more() -> None:
-    found = right_size(job(earlier=EARLIER), now=NOW)
+    found = measured_size(job(earlier=EARLIER), now=NOW)
     assert found is not None
     assert (found.runs, found.peak_mib, found.suggested) == (2, 6000, "7G,0.3(V100)")
 
@@ -72,20 +72,20 @@ def test_earlier_runs_count_back_to_one_that_may_have_needed_more() -> None:
     ids=["used all its memory", "no own memory use", "no utilization", "too short"],
 )
 def test_without_a_sound_measurement_nothing_is_suggested(changes: dict[str, Any], basis: str) -> None:
-    found = right_size(job(**changes), now=NOW)
+    found = measured_size(job(**changes), now=NOW)
     assert found is not None
     assert (found.suggested, found.saved_gpus, found.basis) == ("", 0.0, basis)
 
 
 def test_a_busy_whole_device_stays_whole() -> None:
-    found = right_size(job(load=0.9), now=NOW)
+    found = measured_size(job(load=0.9), now=NOW)
     assert found is not None
     assert (found.suggested, found.saved_gpus) == ("", 0.0)
 
 
 def test_a_busy_share_may_need_less_memory() -> None:
     device = DEVICE | {"shareMilli": 500, "memoryMiB": 16384}
-    found = right_size(job(request="16G,0.5", load=0.5, devices=[device]), now=NOW)
+    found = measured_size(job(request="16G,0.5", load=0.5, devices=[device]), now=NOW)
     assert found is not None
     assert (found.suggested, found.saved_gpus) == ("6G,0.5", 0.0)
 
@@ -98,7 +98,9 @@ def test_a_busy_share_may_need_less_memory() -> None:
 def test_a_job_that_shows_nothing_has_no_right_size(changes: dict[str, Any]) -> None:
     base = job()
     status = msgspec.to_builtins(base.status) | changes
-    assert right_size(msgspec.structs.replace(base, status=msgspec.convert(status, type(base.status))), now=NOW) is None
+    assert (
+        measured_size(msgspec.structs.replace(base, status=msgspec.convert(status, type(base.status))), now=NOW) is None
+    )
 
 
 def of_project(project: str, **meta: Any) -> dict[str, Any]:
@@ -106,8 +108,8 @@ def of_project(project: str, **meta: Any) -> dict[str, Any]:
 
 
 def test_a_run_could_save_from_its_start_until_its_end_or_now() -> None:
-    running = right_size(job(startTime="2026-11-03T02:00:00Z"), now=NOW)
-    ended = right_size(
+    running = measured_size(job(startTime="2026-11-03T02:00:00Z"), now=NOW)
+    ended = measured_size(
         job(phase="Succeeded", startTime="2026-11-03T02:00:00Z", completionTime="2026-11-03T06:00:00Z", workers=2),
         now=NOW,
     )
@@ -120,10 +122,10 @@ def test_a_run_could_save_from_its_start_until_its_end_or_now() -> None:
 def test_a_run_of_the_accepted_size_saves_what_it_requests_less() -> None:
     device = DEVICE | {"shareMilli": 300, "memoryMiB": 6144}
     run = {"request": "6G,0.3", "devices": [device], "startTime": "2026-11-03T02:00:00Z"}
-    found = right_size(job(load=0.25, spec={"gpu": "1", "rightSize": "6G,0.3"}, **run), now=NOW)
+    found = measured_size(job(load=0.25, spec={"gpu": "1", "rightSize": "6G,0.3"}, **run), now=NOW)
     assert found is not None
     assert (found.accepted, found.suggested, found.saved_hours) == ("6G,0.3", "", pytest.approx(7.0))
-    before = right_size(job(spec={"rightSize": "6G,0.3"}, startTime="2026-11-03T02:00:00Z"), now=NOW)
+    before = measured_size(job(spec={"rightSize": "6G,0.3"}, startTime="2026-11-03T02:00:00Z"), now=NOW)
     assert before is not None
     assert (before.saved_hours, before.savable_hours) == (0.0, pytest.approx(7.0))
 
@@ -145,7 +147,7 @@ def test_teams_add_up_all_measured_runs_and_rows_are_the_latest_of_a_name() -> N
 
 
 def test_what_is_accepted_is_the_part_of_a_device_that_suffices() -> None:
-    assert accepted(job(request="2(V100)"), now=NOW) == "6G,0.3"
+    assert accepted(job(request="2(V100)"), now=NOW) == {"rightSize": "6G,0.3"}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.gpu.request import parse
-from dovetail.query.right_sizes import right_size
+from dovetail.query.right_sizes import measured_size
 
 GIB = 1024
 # The run of `job` began two hours before that and took one.
@@ -53,7 +53,7 @@ def test_a_right_size_is_a_fifth_above_the_load_and_a_tenth_above_the_peak(
     assume(peak <= gib * GIB)
     whole = tenths == 10
     asked = str(count) if whole else f"{count}x{gib}G,0.{tenths}"
-    found = right_size(
+    found = measured_size(
         job(request=asked, share=100 * tenths, promised=gib * GIB, peak=peak, percent=percent, workers=workers), now=NOW
     )
     assert found is not None
@@ -79,11 +79,13 @@ def test_who_asks_for_a_right_size_has_one(
 ) -> None:
     assume(peak <= gib * GIB)
     asked = str(count) if tenths == 10 else f"{count}x{gib}G,0.{tenths}"
-    first = right_size(job(request=asked, share=100 * tenths, promised=gib * GIB, peak=peak, percent=percent), now=NOW)
+    first = measured_size(
+        job(request=asked, share=100 * tenths, promised=gib * GIB, peak=peak, percent=percent), now=NOW
+    )
     assert first is not None
     assume(first.suggested)
     request = parse(first.suggested)
-    again = right_size(
+    again = measured_size(
         job(
             request=first.suggested, share=request.share_milli, promised=request.memory_mib or 0, peak=peak,
             percent=percent,

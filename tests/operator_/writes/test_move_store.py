@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.jobs.moves import MoveRules, MovesOfDeleted
 from dovetail.kube.client import Client
-from dovetail_operator.writes.move_store import LastingMoves
+from dovetail_operator.writes.estimate_store import LastingMoves
 from tests.core.kube.api import Answer, Api, make_object, refusal
 from tests.operator_.builders import NOW, at, make_job
 

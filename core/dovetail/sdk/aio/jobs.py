@@ -162,7 +162,7 @@ class AsyncJob:
 
         `client.right_sizes()` shows it. To request as much as before, `withdraw` it.
         """
-        return await self._change({"rightSize": "Withdraw" if withdraw else "Accept"})
+        return await self._change({"resize": "Withdraw" if withdraw else "Accept"})
 
     async def set_priority(self, priority: int) -> JobRow:
         """Change the priority, 0 to 255. Raises `DovetailError`."""

@@ -161,7 +161,7 @@ class Job:
 
         `client.right_sizes()` shows it. To request as much as before, `withdraw` it.
         """
-        return self._change({"rightSize": "Withdraw" if withdraw else "Accept"})
+        return self._change({"resize": "Withdraw" if withdraw else "Accept"})
 
     def set_priority(self, priority: int) -> JobRow:
         """Change the priority, 0 to 255. Raises `DovetailError`."""

@@ -2,25 +2,31 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
+from dovetail.answers.owners import project_of, user_of
 from dovetail.answers.use.usage import Usage, UsageGroup, UsageRow
+from dovetail.api.gpujob import GPUJob
 from dovetail.api.reasons import problems as says
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.models import normalise
+from dovetail.jobs.runs import end_of_run
+from dovetail.query.right_sizes import measured_size, saved_by_accepted
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
+from dovetail_gateway.samples.readings import Holding, Place
 from dovetail_gateway.samples.sampler import Sampler
-from dovetail_gateway.samples.usage import Account, Used
-from dovetail_gateway.v3.past.savings import Saved, savings_of
+from dovetail_gateway.samples.usage import Account, Used, spent
 from dovetail_gateway.v3.times import check_time
 from dovetail_gateway.v3.types.series import UsageQuery
 
 _DAYS: Final = timedelta(days=30)
 _HOUR: Final = 3600.0
+_NOTHING: Final = Used()
 
 
 class GPUTime:
@@ -58,7 +64,7 @@ class GPUTime:
         )
         return Answer(value=found)
 
-    async def _savings(self, accounts: Collection[Account]) -> Mapping[Account, Saved]:
+    async def _savings(self, accounts: Collection[Account]) -> Mapping[Account, "_Saved"]:
         """What right sizes save on these accounts."""
         if not accounts:
             return {}
@@ -69,7 +75,7 @@ class GPUTime:
             if job.metadata.namespace in namespaces
         ]
         # In a thread: thousands of jobs take a while, and the objects never change.
-        return await asyncio.to_thread(savings_of, jobs, accounts=accounts, places=dict(self._sampler.places), now=now)
+        return await asyncio.to_thread(_savings_of, jobs, accounts=accounts, places=dict(self._sampler.places), now=now)
 
     def _days(self, wanted: UsageQuery) -> tuple[date, date]:
         """The first day, and the day before which it ends. Raises `RequestFailedError`."""
@@ -99,7 +105,7 @@ def _row(
     *,
     of: Iterable[Account],
     used: Mapping[Account, Used],
-    savings: Mapping[Account, Saved],
+    savings: Mapping[Account, "_Saved"],
     prices: Mapping[str, float],
 ) -> UsageRow:
     hours: dict[str, float] = defaultdict(float)
@@ -107,7 +113,7 @@ def _row(
     for account in of:
         hours[account.model] += used[account].gpu_seconds / _HOUR
         at_work += used[account].used_seconds / _HOUR
-        of_it = savings.get(account, Saved())
+        of_it = savings.get(account, _Saved())
         savable += of_it.savable_seconds / _HOUR
         saved += of_it.saved_seconds / _HOUR
     priced = {model: value for model, value in hours.items() if model in prices}
@@ -120,3 +126,59 @@ def _row(
         savable_hours=round(savable, 4),
         saved_hours=round(saved, 4),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Saved:
+    """GPU seconds that right sizes would save, and that accepted ones have saved."""
+
+    savable_seconds: float = 0.0
+    saved_seconds: float = 0.0
+
+
+def _savings_of(
+    jobs: Iterable[GPUJob], *, accounts: Collection[Account], places: Mapping[str, Place], now: datetime
+) -> dict[Account, _Saved]:
+    """What these jobs could save and have saved on these accounts. `places` are those of devices, by UUID."""
+    savable, saved = list[Holding](), list[Holding]()
+    for job in jobs:
+        if job.status.start_time is None:
+            continue
+        found = measured_size(job, now=now)
+        savable += _on_devices(job, gpus=0.0 if found is None else found.saved_gpus, places=places)
+        saved += _on_devices(job, gpus=saved_by_accepted(job), places=places)
+    first = datetime.combine(min(account.day for account in accounts), datetime.min.time(), UTC)
+    could, have = spent(savable, since=first, until=now), spent(saved, since=first, until=now)
+    return {
+        account: _Saved(
+            savable_seconds=could.get(account, _NOTHING).gpu_seconds,
+            saved_seconds=have.get(account, _NOTHING).gpu_seconds,
+        )
+        for account in accounts
+        if account in could or account in have
+    }
+
+
+def _on_devices(job: GPUJob, *, gpus: float, places: Mapping[str, Place]) -> Iterator[Holding]:
+    """Those GPUs over the job's latest run, evenly over its devices."""
+    devices, end, start = job.status.devices, end_of_run(job.status), job.status.start_time
+    if not gpus or start is None:
+        return
+    for device in devices:
+        place = places.get(device.uuid)
+        yield Holding(
+            namespace=job.metadata.namespace,
+            pod="",
+            job=job.metadata.uid,
+            project=project_of(job),
+            user=user_of(job) or "",
+            model="" if place is None else place.model,
+            promised=gpus / len(devices),
+            utilization=None,
+            memory_used_mib=None,
+            memory_promised_mib=0.0,
+            power_watts=None,
+            temperature=None,
+            since=moment(start),
+            until=None if end is None else moment(end),
+        )

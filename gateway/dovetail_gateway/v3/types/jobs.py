@@ -61,7 +61,7 @@ class JobChange(Input, frozen=True, kw_only=True, omit_defaults=True):
             description="true has jobs that may move restart elsewhere so that this one starts, false withdraws that."
         ),
     ] = None
-    right_size: Annotated[
+    resize: Annotated[
         Literal["Accept", "Withdraw"] | None,
         Meta(
             description="Accept has the job request no more than its right size from its next start on, Withdraw as "
