@@ -199,10 +199,10 @@ def resize(
     context: Context = None,
 ) -> None:
     """Request only what a job was measured to need, from its next start on."""
-    from dovetail_cli.jobs import resize as resizing
+    from dovetail_cli.jobs import update as changing
 
     print(
-        resizing.resize(
+        changing.resize(
             job, withdraw=withdraw, dry_run=dry_run, kubeconfig=kubeconfig, context=context, namespace=namespace
         )
     )

@@ -1,16 +1,19 @@
-"""Changes of jobs that have not ended: held, released, updated."""
+"""Changes of jobs: held, released, updated, and resized to what they need."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, get_args
 
+from dovetail.answers.waste import RightSizeRow
 from dovetail.api.gpujob import GPUJob, Moves
+from dovetail.api.reasons.clause import Sentence
 from dovetail.api.resources import GPUJOBS
 from dovetail.kube.errors import KubeError, StatusError
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
+from dovetail_cli.jobs import details
 from dovetail_cli.submit.manifest import check_group
 from dovetail_cli.submit.options.of_spec import one_of
 from dovetail_cli.ui import error_messages, times
@@ -149,3 +152,71 @@ async def _change(cluster: Cluster, *, job: GPUJob, fields: Fields, done: str) -
     if fields == _RELEASED and not job.spec.suspend and job.status.tasks is None:
         return f"Job {called} is not held.", False
     return f"Job {called} {done}.", False
+
+
+def resize(
+    word: str,
+    *,
+    withdraw: bool,
+    dry_run: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+) -> str:
+    """Accept the right size of the job that is meant, or withdraw that, and say what it requests."""
+    # The other commands start without the engine, which a request needs.
+    from dovetail.query import right_sizes
+
+    wanted = selection.parse_one(word, field="JOB")
+
+    async def go(cluster: Cluster) -> str:
+        job, now = await details.find(cluster, wanted=wanted), times.utc_now()
+        if withdraw:
+            if not dry_run:
+                await _write(cluster, job=job, change=right_sizes.WITHDRAWN)
+            return f"Job {_called(job)} requests {_written(job)} {_when(job)}, as it was submitted."
+        job = await details.with_figures(cluster, job=job, now=now)
+        change = right_sizes.accepted(job, now=now)
+        if isinstance(change, Sentence):
+            raise CommandError(str(change))
+        if not dry_run:
+            await _write(cluster, job=job, change=change)
+        return resized(job, found=right_sizes.measured_size(job, now=now)) + (
+            " Nothing was changed." if dry_run else ""
+        )
+
+    return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+def resized(job: GPUJob, *, found: RightSizeRow | None) -> str:
+    """What a job with a right size requests once it starts again, and why."""
+    assert found is not None, "it has a right size"
+    less = f", {found.saved_gpus:g} GPUs less" if found.saved_gpus else ""
+    return (
+        f"Job {_called(job)} requests {found.suggested} instead of {found.request} {_when(job)}{less}. {found.basis}."
+    )
+
+
+def _called(job: GPUJob) -> str:
+    return str(job.status.number or job.metadata.name)
+
+
+def _written(job: GPUJob) -> str:
+    return "its resources" if job.spec.gpu is None else str(job.spec.gpu)
+
+
+def _when(job: GPUJob) -> str:
+    return "from its next start on" if is_unfinished(job) else f"once gjob redo {_called(job)} submits it again"
+
+
+async def _write(cluster: Cluster, *, job: GPUJob, change: Mapping[str, str | None]) -> None:
+    try:
+        await cluster.client.patch(
+            GPUJOBS,
+            name=job.metadata.name,
+            patch={"spec": change},
+            as_type=GPUJob,
+            namespace=job.metadata.namespace,
+        )
+    except StatusError as error:
+        raise CommandError(f"Job {_called(job)}: {error_messages.sentence(error)}") from error

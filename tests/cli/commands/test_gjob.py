@@ -17,7 +17,7 @@ from dovetail.query.errors import InvalidQueryError
 from dovetail.query.jobs.selection import parse_one
 from dovetail_cli.app import run
 from dovetail_cli.cluster.connection import Cluster
-from dovetail_cli.jobs import details, job_events, renew_lease, resize, resubmit, update
+from dovetail_cli.jobs import details, job_events, renew_lease, resubmit, update
 from dovetail_cli.submit import create
 from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
@@ -412,4 +412,4 @@ async def resized(api: Api, *, job: Any, folder: Path, **options: bool) -> str:
     api.answer(f"PATCH {JOBS}/train", Answer(body=values_of(job)))
     (folder / "kubeconfig").write_text(KUBECONFIG.format(url=api.url))
     where = {"kubeconfig": str(folder / "kubeconfig"), "context": None, "namespace": None}
-    return await asyncio.to_thread(lambda: resize.resize("7", **where, **options))
+    return await asyncio.to_thread(lambda: update.resize("7", **where, **options))
