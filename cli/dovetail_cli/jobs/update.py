@@ -154,7 +154,7 @@ async def _change(cluster: Cluster, *, job: GPUJob, fields: Fields, done: str) -
     return f"Job {called} {done}.", False
 
 
-def resize(
+    """Accept the right size of the job that is meant, or withdraw that; say what it requests."""
     word: str,
     *,
     withdraw: bool,
