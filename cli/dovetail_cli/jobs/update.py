@@ -154,7 +154,7 @@ async def _change(cluster: Cluster, *, job: GPUJob, fields: Fields, done: str) -
     return f"Job {called} {done}.", False
 
 
-    """Accept the right size of the job that is meant, or withdraw that; say what it requests."""
+def resize(
     word: str,
     *,
     withdraw: bool,
@@ -163,7 +163,7 @@ async def _change(cluster: Cluster, *, job: GPUJob, fields: Fields, done: str) -
     context: str | None,
     namespace: str | None,
 ) -> str:
-    """Accept the right size of the job that is meant, or withdraw that, and say what it requests."""
+    """Accept the right size of the job that is meant, or withdraw that; say what it requests."""
     # The other commands start without the engine, which a request needs.
     from dovetail.query import right_sizes
 
