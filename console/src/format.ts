@@ -44,8 +44,8 @@ export const axisTime = (time: number, hours: number): string =>
 export const gib = (mib: number): string => `${(mib / 1024).toFixed(mib % 1024 === 0 ? 0 : 1)} GiB`;
 export const percent = (part: number): string => `${Math.round(part * 100)} %`;
 const locale = (): string => (language.value === "zh" ? "zh-CN" : "en-GB");
-// A number with at most one digit after the point.
-export const number = (value: number): string => value.toLocaleString(locale(), { maximumFractionDigits: 1 });
+// A number with so many digits after the point at most.
+export const number = (value: number, digits = 1): string => value.toLocaleString(locale(), { maximumFractionDigits: digits });
 const WHOLE_FROM = 1000;
 // Cents matter in small amounts alone.
 export const money = (value: number, currency: string): string =>

@@ -30,6 +30,7 @@ from dovetail_gateway.oidc.logins import Logins
 from dovetail_gateway.oidc.provider import Provider, ProviderOptions
 from dovetail_gateway.oidc.renewal import RenewedSessions
 from dovetail_gateway.pages.serve import add_pages
+from dovetail_gateway.routing.browser import session_of
 from dovetail_gateway.routing.open_streams import OpenStreams, Times
 from dovetail_gateway.routing.openapi import document
 from dovetail_gateway.routing.server import Admission, Server
@@ -212,7 +213,7 @@ async def gateway(
         codes = Codes()
         doors = Doors(sessions, codes=codes, renewed=renewed, reviews=reviews, address=server.address, logins=logins)
         doors.add_to(app)
-        Files().add_to(app)
+        Files(signed_in=lambda request: sessions.find(session_of(request)) is not None).add_to(app)
         yield Gateway(
             own=own,
             cache=cache,

@@ -107,9 +107,9 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def window(browser: Browser, *, url: str, **options: Any) -> AsyncIterator[Window]:
+async def window(browser: Browser, *, url: str, language: str = "en-GB", **options: Any) -> AsyncIterator[Window]:
     """A person's browser; at the end it must have complained about nothing."""
-    context = await browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-GB", **options)
+    context = await browser.new_context(viewport={"width": 1280, "height": 800}, locale=language, **options)
     made = Window(context, url)
     try:
         yield made

@@ -141,6 +141,8 @@ async def test_no_page_scrolls_sideways_on_a_telephone(browser: Browser, face: F
 async def _opens_the_rest(page: Page) -> None:
     """The bar at the bottom has the main pages, and a menu with the others."""
     await page.get_by_role("button", name="More").click()
+    offered = await page.get_by_role("menuitem").all_inner_texts()
+    assert offered == ["Map", "Plan", "Quotas", "Usage", "Waste", "Settings"]
     await page.get_by_role("menuitem", name="Plan").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Plan")
 

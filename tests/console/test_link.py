@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -179,6 +180,17 @@ async def test_signing_out_ends_the_session_in_every_tab(window: Window, face: F
     await second.get_by_role("menuitem", name="Sign out").click()
     await shows(first, "Sign in")
     assert await first.evaluate("fetch('/api/v3/jobs').then((answer) => answer.status)") == 401
+
+
+async def test_the_data_of_a_page_are_asked_for_once_by_its_head(window: Window) -> None:
+    page = await window.sign_in("red-token", path="jobs")
+    asked = list[str]()
+    page.on("request", lambda request: asked.append(urlsplit(request.url).path))
+    await page.goto(f"{window.url}/console/jobs?search=next")
+    await expect(page.get_by_role("link", name="next")).to_be_visible()
+    assert (asked.count("/api/v3/snapshot"), asked.count("/api/v3/me")) == (1, 1)
+    # By its head, and so before the script has asked for anything.
+    assert asked.index("/api/v3/snapshot") < asked.index("/console/session")
 
 
 async def test_seven_tabs_share_one_stream(window: Window, face: Face, api: GatewayApiServer) -> None:

@@ -1,5 +1,7 @@
 """Each page of the console in a real browser, in front of a gateway: what it shows and what its actions do."""
 
+import re
+
 import pytest
 from playwright.async_api import Browser, Page, expect
 
@@ -14,6 +16,21 @@ PAGES = [
     "nodes", "node/a", "plan", "map", "map?device=a%3A1", "waste", "usage", "quotas", "settings", "design",
     "nowhere",
 ]  # fmt: skip
+# So many English words in a row are no name.
+ENGLISH = re.compile(r"(?:\b[A-Za-z]{2,}\b[ ,]+){2,}[A-Za-z]{2,}")
+# What has English words in a row in every language: who writes it has no other one.
+IN_ENGLISH = (re.compile(r"^Waits for next$"),)
+# Texts and what assistive technology reads; not commands, logs and what is typed.
+SAID = """() => {
+  const quoted = 'pre, code, kbd, script, style, [role="log"]';
+  const said = [];
+  const add = (element, text) => { if (!element.closest(quoted)) said.push(text.trim()); };
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) add(walker.currentNode.parentElement, walker.currentNode.data);
+  for (const name of ['title', 'aria-label', 'placeholder', 'alt'])
+    for (const element of document.querySelectorAll(`[${name}]`)) add(element, element.getAttribute(name));
+  return said;
+}"""
 # Each action on the job that waits, and what its dialog says of its effects.
 EFFECTS = {
     "Hold": "Depend on it, and wait until it is released",
@@ -253,6 +270,25 @@ async def test_the_whole_console_speaks_chinese(window: Window) -> None:
     # A message with a clause that is not translated.
     await shows(page, "Waits for next")
     await expect(page.locator("html")).to_have_attribute("lang", "zh-Hans")
+
+
+async def test_no_page_has_an_english_sentence_in_chinese(browser: Browser, face: Face) -> None:
+    async with browsers.window(browser, url=face.url, language="zh-CN", reduced_motion="reduce") as person:
+        page = await person.tab()
+        await page.get_by_label("令牌").fill("admin-token")
+        await page.get_by_role("button", name="登录").last.click()
+        await shows(page, "实时")
+        found = dict[str, list[str]]()
+        for path in [*PAGES, "job/canaryns/canaryjob", "plan?moves=red%2Fnext"]:
+            await page.goto(f"{face.url}/console/{path}")
+            await shows(page, "实时")
+            await expect(page.locator(".skeleton")).to_have_count(0)
+            await expect(page.get_by_text("计算中……")).to_have_count(0)
+            for opened in await page.locator("details:not([open]) > summary").all():
+                await opened.click()
+            said = [each for each in await page.evaluate(SAID) if ENGLISH.search(each)]
+            found[path] = [each for each in said if not any(known.search(each) for known in IN_ENGLISH)]
+        assert {path: each for path, each in found.items() if each} == {}
 
 
 async def test_the_language_is_the_browsers_until_a_person_chooses_one(browser: Browser, face: Face) -> None:

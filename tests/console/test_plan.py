@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from tests.console.browser import Window, shows
+from tests.console.browser import Window, shows, violations
 from tests.gateway.api_server import GatewayApiServer
-from tests.gateway.builders import make_job
+from tests.gateway.builders import make_batch_job, make_bound_pod, make_job
+from tests.gateway.served import Face
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -74,6 +75,35 @@ async def test_the_plan_shows_ended_jobs_of_the_history_drains_and_advance_reser
 async def test_a_history_that_cannot_be_read_says_why(window: Window) -> None:
     page = await window.sign_in("reader-token", path="plan")
     await shows(page, "Ended jobs are shown only while their objects exist:")
+
+
+async def test_moves_show_the_devices_before_and_after(window: Window, api: GatewayApiServer, face: Face) -> None:
+    for name in ("next", "after"):
+        api.delete("gpujobs", f"red/{name}")
+    mover = make_job("mover", namespace="red", number=8, user="rita", moves="Restart", checkpointIntervalSeconds=600)
+    mover["status"] |= {"startTime": at(-2), "nodes": ["b"]}
+    api.put("gpujobs", mover)
+    of_run = {"spec": {"parallelism": 1, "completions": 1}, "status": {"active": 1}}
+    api.put("jobs", make_batch_job(mover) | of_run)
+    api.put("pods", make_bound_pod("mover-0", namespace="red", job="mover", number=8, device="b-0", node="b"))
+    status = {"phase": "Queued", "number": 9, "gpus": 8, "request": "8", "reason": "Fragmentation"}
+    api.put("gpujobs", make_job("wants", namespace="red", number=9, user="rita", status=status, gpu=8))
+    await face.until_like(api)
+    page = await window.sign_in("red-token", path="job/red/wants")
+    await page.get_by_role("link", name="Before and after moves").click()
+    table = page.get_by_role("table", name="Moves")
+    emptied = table.get_by_role("row", name="b ")
+    await expect(emptied.get_by_role("cell").nth(1).locator(".seat-mover")).to_have_text("A0: 8 mover")
+    await expect(emptied.get_by_role("cell").nth(2).locator(".seat-starts")).to_have_count(8)
+    filled = table.get_by_role("row", name="a ")
+    await expect(filled.get_by_role("cell").nth(1).locator(".seat-mover")).to_have_count(0)
+    await expect(filled.get_by_role("cell").nth(2).locator(".seat-mover")).to_have_count(1)
+    await shows(page, "It saves its work every 10 min.")
+    assert await violations(page) == []
+    await page.get_by_label("Waiting job").select_option("")
+    await shows(page, "Jobs that wait for scattered room: 1")
+    await page.goto(f"{window.url}/console/plan?moves=red/train")
+    await shows(page, "No moves for job 1 (train): it does not wait for room")
 
 
 async def test_the_map_groups_filters_and_shows_fragments(window: Window, api: GatewayApiServer) -> None:

@@ -1,6 +1,7 @@
 """The console's files: served by name and hash, within the budget of bytes."""
 
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,27 @@ async def test_hashed_files_are_kept_and_the_page_is_asked_for_again(tmp_path: P
     assert await fetched(tmp_path, "/console/jobs") == (200, "no-cache")
     status, kept = await fetched(tmp_path, "/console/assets/index-1a2b.js")
     assert (status, "immutable" in kept) == (200, True)
+
+
+async def test_the_page_of_a_browser_with_a_session_asks_for_its_data_in_its_head(tmp_path: Path) -> None:
+    plain = "<!doctype html><head></head>"
+    (tmp_path / "index.html").write_text(plain)
+    app = web.Application()
+    Files(lambda: tmp_path, signed_in=lambda request: "session" in request.cookies).add_to(app)
+    async with TestServer(app) as server, ClientSession() as session:
+
+        async def page(path: str, **cookies: str) -> str:
+            async with session.get(server.make_url(path), cookies=cookies) as answer:
+                return await answer.text()
+
+        begun = await page("/console/jobs", session="x")
+        assert re.findall(r'<link rel="preload" as="fetch" crossorigin href="([^"]+)">', begun) == [
+            "/api/v3/me",
+            "/api/v3/snapshot",
+        ]
+        assert await page("/console/jobs") == plain
+        # The session that is there is about to be another user's.
+        assert await page("/console/callback", session="x") == plain
 
 
 FILES = {

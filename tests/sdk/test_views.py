@@ -26,7 +26,8 @@ ROW = JobRow(
 )  # fmt: skip
 EXPLANATION = Explanation(
     kind="GPUJob", name="train", namespace="red", number=7, state="waiting", summary=HOSTILE, details=[], fits=False,
-    reason="Resources", asked=None, notes=[HOSTILE], basis="", held=[], causes=[], around=[],
+    reason="Resources", asked=None, notes=[HOSTILE], note_details=[[]], basis="", basis_details=[],
+    held=[], causes=[], around=[],
     changes=[ExplainedChange(kind="k", text=HOSTILE, node="", request="")],
     nodes=[
         ExplainedNode(

@@ -21,9 +21,9 @@ _HEAD: Final = """# Reasons
 
 Each GPUJob says in `status.reason` why it is in its phase, in `status.message` the same in a sentence with numbers, and
 in `status.details` the clauses of that sentence as codes and parameters. A program that speaks another language
-renders them from its own templates; the [console](console.md) does so for Chinese (`console/src/reasons.ts`). REST v3,
+renders them from its own templates; the [console](console.md) does so for Chinese (`console/src/reasons`). REST v3,
 the SDK and `-o json` have the same three fields. Explanations (`summary`) and problems of REST (`detail`) have their
-clauses in `details` too.
+clauses in `details` too, and so have the notes, changes, causes and nodes of explanations.
 
 This page is generated from `dovetail.api.reasons` (`python -m tests.style.reasons`). What a reason means for a job, and
 what to do, is in [gpujob.md](gpujob.md).
@@ -60,6 +60,7 @@ _TITLES: Final = {
     "quotas": "GPUQuotas",
     "refusals": "Refusals of nodes",
     "explain": "Explanations",
+    "remedies": "What would make a job fit",
     "problems": "Problems of REST",
 }
 

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from dovetail.api import gpujob
-from dovetail.api.reasons import arrays, capacity, end, explain, nodes, problems, queue, refusals, start
+from dovetail.api.reasons import arrays, capacity, end, explain, nodes, problems, queue, refusals, remedies, start
 from dovetail.api.reasons.catalog import clauses_of, every_clause, every_subject
 from dovetail.api.reasons.codes import REASONS
 from dovetail.engine.model.refusals import RefusalKind
@@ -55,13 +55,14 @@ def test_every_clause_is_called_with_the_parameters_of_its_template() -> None:
 
 def console() -> dict[str, str]:
     """The Chinese template of each clause that the console translates."""
-    text = (ROOT / "console" / "src" / "reasons.ts").read_text(encoding="utf-8")
+    folder = ROOT / "console" / "src" / "reasons"
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.ts")))
     rows = re.findall(r'^  (\w+): (".*"),$', text, flags=re.MULTILINE)
     return {code: str(json.loads(template)) for code, template in rows}
 
 
 def test_the_console_translates_every_message_of_a_job_every_explanation_and_every_problem() -> None:
-    messages = (capacity, nodes, queue, start, arrays, end, explain, problems)
+    messages = (capacity, nodes, queue, start, arrays, end, explain, remedies, refusals, problems)
     assert {each.code for subject in messages for each in clauses_of(subject)} - console().keys() == set()
 
 

@@ -14,12 +14,19 @@ let waiting: Delta[] = [];
 // The tag of the whole list that was read last.
 export const loaded = (): string => etag;
 
+// Whether the head of this page has asked for the data: the gateway knows a session of this browser.
+let asked = document.querySelector('link[rel="preload"][href="/api/v3/snapshot"]') !== null;
+
 // Reads who the user is and all data; sets the link by what comes back.
 export async function connect(): Promise<void> {
   try {
-    if (!(await signedIn())) throw new ApiError(401, "", "");
+    const session = signedIn().then((is) => {
+      if (!is) throw new ApiError(401, "", "");
+    });
+    if (!asked) await session;
+    asked = false;
     // At once: pages that read more begin as soon as the user is known, while the data are on their way.
-    await Promise.all([get<Me>("/api/v3/me").then((who) => (store.me.value = who)), load()]);
+    await Promise.all([session, get<Me>("/api/v3/me").then((who) => (store.me.value = who)), load()]);
   } catch (error) {
     failed(error);
   }

@@ -3,7 +3,7 @@ import { CircleCheck, Leaf } from "lucide";
 import { useSignal } from "@preact/signals";
 import { usePolled } from "../api/polled";
 import type { DeviceRow, JobDevice, JobRow, RightSizePage, RightSizeRow } from "../api/types";
-import { age, duration, gib, gpus, percent } from "../format";
+import { age, duration, gib, gpus, number, percent } from "../format";
 import { jobs, keyOf, nodes } from "../live/store";
 import { Button } from "../design/button";
 import { Card } from "../design/card";
@@ -16,7 +16,11 @@ import { type Column, Table } from "../design/table";
 import { English, JobLink, shortUser } from "../parts/basics";
 import { place, setQuery } from "../router";
 import { t } from "../texts";
+import { IDLE_DAYS, useIdleHours } from "./idle_hours";
 
+// So many jobs are measured, and so many rows are there.
+const MEASURED = 16;
+const MOST = 200;
 const BY = ["job", "user", "namespace", "project"] as const;
 
 interface Use {
@@ -24,6 +28,8 @@ interface Use {
   job: JobRow | null;
   gpus: number;
   idle: number;
+  // Idle GPU hours of a job that had always done what it does now. Those that may be first are measured.
+  hours: number;
   promisedMiB: number;
   usedMiB: number;
   oldest: string | null;
@@ -31,12 +37,15 @@ interface Use {
 
 export function WastePage() {
   const by = BY.find((each) => each === place.value.query.get("by")) ?? "job";
-  const uses = usesBy(by);
+  const now = usesBy(by);
+  const hours = useIdleHours(by, now.slice(0, MEASURED).flatMap((use) => use.job ?? []));
+  const uses = byHours(now, hours);
   return (
     <>
       <PageHead title={t("waste")} lead={t("wasteHow")} />
       <Card
         title={t("holdersTitle")}
+        note={by === "job" ? t("idleHoursOfJobs") : t("idleHoursOfOthers", IDLE_DAYS)}
         flush
         actions={
           <div class="short">
@@ -44,7 +53,7 @@ export function WastePage() {
           </div>
         }
       >
-        {uses.length === 0 ? <Empty icon={Leaf} title={t("holdsNothingIdle")} /> : <Uses uses={uses} by={by} />}
+        {uses.length === 0 ? <Empty icon={Leaf} title={t("holdsNothingIdle")} /> : <Uses uses={uses} by={by} hours={hours} />}
       </Card>
       <Card title={t("rightSizes")} note={t("rightSizesHow")} flush>
         <RightSizes />
@@ -64,7 +73,7 @@ function usesBy(by: (typeof BY)[number]): Use[] {
   for (const job of jobs.value) {
     if (job.phase !== "Running") continue;
     const name = by === "job" ? keyOf(job) : job[by] || t("none");
-    const use = found.get(name) ?? { name, job: by === "job" ? job : null, gpus: 0, idle: 0, promisedMiB: 0, usedMiB: 0, oldest: null };
+    const use = found.get(name) ?? { name, job: by === "job" ? job : null, gpus: 0, idle: 0, hours: 0, promisedMiB: 0, usedMiB: 0, oldest: null };
     for (const held of job.devices) {
       const seen = devices.get(held.uuid);
       // What a device that cannot report does is not known.
@@ -79,7 +88,17 @@ function usesBy(by: (typeof BY)[number]): Use[] {
     }
     if (use.gpus > 0) found.set(name, use);
   }
-  return [...found.values()].sort((a, b) => b.idle - a.idle).slice(0, 200);
+  const at = Date.now();
+  for (const use of found.values()) if (use.job?.startedAt) use.hours = (use.idle * Math.max(0, at - Date.parse(use.job.startedAt))) / HOUR_MS;
+  return [...found.values()].sort((a, b) => b.hours - a.hours || b.idle - a.idle).slice(0, MOST);
+}
+
+const HOUR_MS = 3_600_000;
+
+// The most idle hours first, and of equal ones the most idle now.
+function byHours(uses: readonly Use[], hours: ReadonlyMap<string, number>): Use[] {
+  const of = (use: Use): number => hours.get(use.name) ?? use.hours;
+  return [...uses].sort((a, b) => of(b) - of(a) || b.idle - a.idle);
 }
 
 // What the job's own processes use; of a device that attributes none, at most all that is used of it.
@@ -92,11 +111,16 @@ function usedBy(job: JobRow, held: JobDevice, device: DeviceRow): number {
 // The first rows fill a screen; the others come with a press.
 const FIRST = 8;
 
-function Uses({ uses, by }: { uses: readonly Use[]; by: (typeof BY)[number] }) {
+function Uses({ uses, by, hours }: { uses: readonly Use[]; by: (typeof BY)[number]; hours: ReadonlyMap<string, number> }) {
+  const hoursOf = (use: Use): string => {
+    const known = hours.get(use.name);
+    return known === undefined ? "–" : number(known);
+  };
   const columns: Column<Use>[] = [
     { id: "name", title: t(by), cell: (use) => (use.job ? <JobLink job={use.job} /> : use.name) },
     { id: "gpus", title: t("gpus"), number: true, cell: (use) => gpus(use.gpus) },
-    { id: "idle", title: t("idleGpus"), number: true, cell: (use) => <span class="strong">{gpus(use.idle)}</span> },
+    { id: "hours", title: t("idleGpuHours"), number: true, cell: (use) => <span class="strong">{hoursOf(use)}</span> },
+    { id: "idle", title: t("idleGpus"), number: true, cell: (use) => gpus(use.idle) },
     { id: "load", title: t("meanLoad"), cell: (use) => <MeterLine part={loadOf(use)} label={percent(loadOf(use))} text={percent(loadOf(use))} tone="good" /> },
     { id: "memory", title: t("memory"), cell: (use) => <MeterLine part={use.usedMiB / Math.max(1, use.promisedMiB)} label={memoryOf(use)} text={memoryOf(use)} tone="info" /> },
     { id: "as-of", title: t("measured"), cell: (use) => <span class="muted">{age(use.oldest)}</span> },

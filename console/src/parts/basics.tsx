@@ -6,6 +6,7 @@ import { useEffect } from "preact/hooks";
 import type { JobRow, Phase } from "../api/types";
 import { Badge, type Tone } from "../design/badge";
 import { duration, inTime, moment, secondsUntil, withLocalTimes } from "../format";
+import { messageOf, speaks } from "../reasons";
 import { pathTo } from "../router";
 import { t, type Text } from "../texts";
 
@@ -44,6 +45,12 @@ export const called = (job: { number: number | null; name: string }): string =>
 
 // What the API says in English alone: a screen reader speaks it so in every language of the page.
 export const English = ({ text }: { text: string }) => <span lang="en">{withLocalTimes(text)}</span>;
+
+// A sentence of the API with its clauses, in the language of the page where each clause is translated.
+export const Said = ({ message, details }: { message: string; details: JobRow["details"] }) =>
+  speaks({ message, details }) ? <>{withLocalTimes(capital(messageOf({ message, details })))}</> : <English text={capital(message)} />;
+
+const capital = (text: string): string => text.slice(0, 1).toUpperCase() + text.slice(1);
 
 export const JobLink = ({ job }: { job: Named }) => (
   <a class="open" href={pathTo("job", job.namespace, job.name)}>{called(job)}</a>

@@ -104,7 +104,7 @@ const BottomBar = () => (
     <Menu
       label={t("more")}
       look=""
-      items={(["map", "plan", "waste", "settings"] as const).map((name) => ({ id: name, text: t(name), icon: PAGES[name].icon, onSelect: () => go(pathTo(name)) }))}
+      items={(["map", "plan", "quotas", "usage", "waste", "settings"] as const).map((name) => ({ id: name, text: t(name), icon: PAGES[name].icon, onSelect: () => go(pathTo(name)) }))}
     >
       <Icon of={Ellipsis} /> {t("more")}
     </Menu>

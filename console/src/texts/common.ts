@@ -1,5 +1,5 @@
 // Texts of more than one page, and of the first pages: English, Simplified Chinese.
-// reasons.ts has the messages about jobs; explanations come from the API, which writes English.
+// `reasons` has what the API says of jobs, explanations and problems.
 
 export const COMMON = {
   // Units
@@ -289,7 +289,7 @@ export const COMMON = {
   tile_bad: ["Unhealthy", "不健康"],
   memoryUsed: ["{0} of {1} used", "已用 {0}，共 {1}"],
   // Waste
-  wasteHow: ["Running jobs whose devices do less than they were promised, the most idle GPUs first.", "设备利用低于承诺的运行中作业，空闲最多的在前。"],
+  wasteHow: ["Running jobs whose devices do less than they were promised, the most idle GPU hours first.", "设备利用低于承诺的运行中作业，空闲 GPU 小时最多的在前。"],
   idleGpus: ["Idle GPUs", "空闲 GPU"],
   meanLoad: ["Load now", "当前负载"],
   holdsNothingIdle: ["No running job holds an idle GPU.", "没有作业占用空闲 GPU。"],

@@ -72,12 +72,13 @@ export function NodeCharts({ node }: { node: string }) {
           <Gpus series={series} row={first(series)} marks={marks} />
           {devices.found && (
             <>
+              <TimeChart title={t("promised")} unit={UNITS.gpus} series={devices.found} marks={marks} lines={each((row) => row.promised)} />
               <TimeChart title={t("load")} unit={UNITS.share} series={devices.found} marks={marks} lines={each((row) => row.utilization)} />
               <TimeChart title={t("memory")} unit={UNITS.share} series={devices.found} lines={each((row) => row.memory)} />
               <TimeChart title={t("temperature")} unit={UNITS.celsius} series={devices.found} lines={each((row) => row.temperatureCelsius)} />
+              <TimeChart title={t("power")} unit={UNITS.watts} series={devices.found} lines={each((row) => row.powerWatts)} />
             </>
           )}
-          <TimeChart title={t("power")} unit={UNITS.watts} series={series} lines={[{ name: t("power"), values: first(series).powerWatts, filled: true }]} />
         </>
       )}
     />

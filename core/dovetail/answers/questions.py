@@ -95,8 +95,9 @@ class DryRun(Row, frozen=True, kw_only=True):
 class ExplainedNode(Row, frozen=True, kw_only=True):
     """A node's answer. `reason` is empty where it fits; `text` is the reason in words that all nodes of a cause share.
 
-    Where it fits, `score` is from 0 to 1 and consists of `terms`, and `devices` are what the pod would get. `note` says
-    why the node's measurements do not count; empty if they do.
+    `details` are the clauses of `message` as codes and parameters. Where it fits, `score` is from 0 to 1 and consists
+    of `terms`, and `devices` are what the pod would get. `note` says why the node's measurements do not count; empty if
+    they do.
     """
 
     node: str
@@ -108,26 +109,30 @@ class ExplainedNode(Row, frozen=True, kw_only=True):
     terms: dict[str, float] = {}
     devices: list[DeviceShare] = []
     note: str = ""
+    details: list[MessageDetail] = []
 
 
 class ExplainedChange(Row, frozen=True, kw_only=True):
     """A change that would make the job fit.
 
-    `node` is where the change happens, `request` what to request instead, if that is the change.
+    `node` is where the change happens, `request` what to request instead, if that is the change. `details` are the
+    clauses of `text` as codes and parameters.
     """
 
     kind: str
     text: str
     node: str = ""
     request: str = ""
+    details: list[MessageDetail] = []
 
 
 class ExplainedCause(Row, frozen=True, kw_only=True):
-    """How many nodes refuse for one cause."""
+    """How many nodes refuse for one cause; `details` are the clauses of `text`."""
 
     reason: str
     text: str
     nodes: int
+    details: list[MessageDetail] = []
 
 
 class ExplainedDevice(DeviceShare, frozen=True, kw_only=True):
@@ -168,7 +173,8 @@ class Explanation(Row, frozen=True, kw_only=True):
 
     `name` of a request is its text. `details` are the clauses of the summary as codes and parameters. `fits` says
     whether every worker has a place now; null if that is not the question. `asked` is null for a subject without
-    GPUs, and for an unreadable request. `basis` says how nodes and devices are compared, if any fit. `around` are all
+    GPUs, and for an unreadable request. `noteDetails` are the clauses of each note. `basis` says how nodes and devices
+    are compared, if any fit, and `basisDetails` are its clauses. `around` are all
     devices of the subject's nodes, if you may list the GPUJobs of all namespaces. What belongs to tenants that you
     may not see is called `another tenant`.
     """
@@ -184,7 +190,9 @@ class Explanation(Row, frozen=True, kw_only=True):
     reason: str
     asked: Asked | None
     notes: list[str]
+    note_details: list[list[MessageDetail]]
     basis: str
+    basis_details: list[MessageDetail]
     changes: list[ExplainedChange]
     causes: list[ExplainedCause]
     nodes: list[ExplainedNode]

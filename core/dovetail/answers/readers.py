@@ -1,6 +1,6 @@
 """Who reads an answer, and what it may name to them. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,12 +23,16 @@ class Reader:
 
     def details(self, sentence: Sentence) -> list[MessageDetail]:
         """The clauses of a sentence without hidden names."""
+        return self.readable_details(sentence.clauses)
+
+    def readable_details(self, clauses: Iterable[MessageDetail]) -> list[MessageDetail]:
+        """The clauses without hidden names."""
         return [
             MessageDetail(
                 code=each.code,
                 parameters={name: self.readable(value) for name, value in each.parameters.items()},
             )
-            for each in sentence.clauses
+            for each in clauses
         ]
 
 

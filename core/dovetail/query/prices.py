@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+from dovetail.api.reasons import explain as says
+from dovetail.api.reasons.clause import Clause, Sentence
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
@@ -19,12 +21,12 @@ class Judge:
     """A fragmentation term, and the mix that it rests on in words."""
 
     term: LiveFragmentation
-    mix: str
+    mix: Sentence
 
     @property
-    def words(self) -> str:
+    def words(self) -> Sentence:
         """How it compares places."""
-        return f"by {self.term.live} on {self.mix}"
+        return says.BY_TERM(term=self.term.live) + self.mix
 
 
 def judge_of_queue(ledger: Ledger, *, objects: ClusterObjects, learned: Learned) -> Judge:
@@ -34,9 +36,8 @@ def judge_of_queue(ledger: Ledger, *, objects: ClusterObjects, learned: Learned)
         objects=objects,
         record=objects.job_mix,
         otherwise=chain(_asks_of_jobs(objects, learned=learned), _asks_of_other_pods(objects)),
-        is_recorded="what was submitted so far",
-        is_learned="the mix of the {count} requests of jobs and pods here; "
-        "the queue's own mix has those that are gone as well",
+        is_recorded=says.MIX_SUBMITTED,
+        is_learned=says.MIX_HERE,
     )
     price_by(found.term, ledger=ledger)
     return found
@@ -49,9 +50,8 @@ def judge_of_extender(ledger: Ledger, *, objects: ClusterObjects) -> Judge:
         objects=objects,
         record=objects.pod_mix,
         otherwise=objects.asks_of_pods(),
-        is_recorded="the mix of the pods that the extender has seen",
-        is_learned="the mix of the {count} pods that ask for GPUs here; "
-        "the extender's own mix has those that are gone as well",
+        is_recorded=says.MIX_SEEN,
+        is_learned=says.MIX_OF_PODS,
     )
 
 
@@ -61,14 +61,14 @@ def _judge(
     objects: ClusterObjects,
     record: MixRecord | None,
     otherwise: Iterator[tuple[str, Ask | None]],
-    is_recorded: str,
-    is_learned: str,
+    is_recorded: Clause,
+    is_learned: Clause,
 ) -> Judge:
     policy = objects.settings.fragmentation_policy
     if record is not None:
-        return Judge(term=restored_at_once(ledger, policy=policy, record=record), mix=is_recorded)
+        return Judge(term=restored_at_once(ledger, policy=policy, record=record), mix=is_recorded())
     term, count = learned_at_once(ledger, policy=policy, asks=otherwise)
-    return Judge(term=term, mix=is_learned.format(count=count))
+    return Judge(term=term, mix=is_learned(count=count))
 
 
 def _asks_of_jobs(objects: ClusterObjects, *, learned: Learned) -> Iterator[tuple[str, Ask | None]]:

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from dovetail.api.reasons import problems as says
 from dovetail_gateway.console import build
+from dovetail_gateway.oidc.provider import CALLBACK_PATH
 from dovetail_gateway.routing.problems import RequestFailedError
 
 PATH: Final = "/console/"
@@ -18,6 +19,11 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+# Every page begins with these answers. The browser asks for them while it reads the script.
+_END_OF_HEAD: Final = b"</head>"
+_AT_ONCE: Final = b"".join(
+    b'<link rel="preload" as="fetch" crossorigin href="%s">' % path for path in (b"/api/v3/me", b"/api/v3/snapshot")
 )
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -42,10 +48,19 @@ def folder() -> Path | None:
 
 
 class Files:
-    """The built files, read at the first request that finds them."""
+    """The built files, read at the first request that finds them.
 
-    def __init__(self, find: Callable[[], Path | None] = folder) -> None:
+    `signed_in` says whether a request comes from a browser with a session: its page asks for its data at once.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], Path | None] = folder,
+        *,
+        signed_in: Callable[[web.Request], bool] = lambda _: False,
+    ) -> None:
         self._find = find
+        self._signed_in = signed_in
         self._files: Mapping[str, _File] = {}
 
     def add_to(self, app: web.Application) -> None:
@@ -59,13 +74,16 @@ class Files:
         """Lead to the page."""
         raise web.HTTPFound(PATH)
 
-    async def page(self, _request: web.Request) -> web.Response:
+    async def page(self, request: web.Request) -> web.Response:
         """The page."""
         found = self._all().get("index.html")
         if found is None:
             raise RequestFailedError(503, reason="NotBuilt", sentence=says.NOT_BUILT())
         headers = {**_HEADERS, "Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
-        return web.Response(body=found.content, content_type="text/html", charset="utf-8", headers=headers)
+        # A provider sends a browser back with another user's session to come.
+        at_once = request.path != CALLBACK_PATH and self._signed_in(request)
+        body = found.content.replace(_END_OF_HEAD, _AT_ONCE + _END_OF_HEAD, 1) if at_once else found.content
+        return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
     async def asset(self, request: web.Request) -> web.Response:
         """A file whose name has its content's hash."""

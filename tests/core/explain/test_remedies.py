@@ -7,6 +7,7 @@ import pytest
 
 from dovetail.answers.explain.question import Holder
 from dovetail.api.builtin import ResourceSlice
+from dovetail.api.reasons.remedies import HOLDING_JOB
 from tests.core.engine.builders import hold_devices, make_ask, make_device
 from tests.core.explain.builders import Cluster, kinds, make_node, texts, the_one
 
@@ -24,14 +25,14 @@ def full(*, nodes: str = "ab", gpus: int = 2) -> Cluster:
 def test_the_job_whose_end_frees_a_node_is_named() -> None:
     cluster = Cluster().add(make_node("a"))
     hold_devices(cluster.ledger, "a", 0, 1, key="uid")
-    question = cluster.question(make_ask("1"), holders={"uid": Holder(name="job 17")})
+    question = cluster.question(make_ask("1"), holders={"uid": Holder(called=HOLDING_JOB(job="17"))})
     assert texts(question) == ["frees on a when job 17 ends"]
 
 
 def test_a_time_limit_says_when_at_the_latest() -> None:
     cluster = Cluster().add(make_node("a"))
     hold_devices(cluster.ledger, "a", 0, 1, key="uid")
-    holders = {"uid": Holder(name="job 17", ends_by="2026-11-21T17:00:00Z")}
+    holders = {"uid": Holder(called=HOLDING_JOB(job="17"), ends_by="2026-11-21T17:00:00Z")}
     assert texts(cluster.question(make_ask("2"), holders=holders))[0].endswith(
         "when job 17 ends, at the latest 2026-11-21T17:00:00Z"
     )
@@ -53,7 +54,7 @@ def test_a_holder_that_need_not_go_is_not_named() -> None:
 
 def test_claims_of_one_job_go_together() -> None:
     cluster = full(nodes="a")
-    holders = {key: Holder(name="job 3") for key in ("a0", "a1")}
+    holders = {key: Holder(called=HOLDING_JOB(job="3")) for key in ("a0", "a1")}
     assert texts(cluster.question(make_ask("2"), holders=holders))[0] == "frees on a when job 3 ends"
 
 
@@ -196,7 +197,7 @@ def test_a_gang_that_is_too_large_for_all_nodes_is_told_of_no_departure() -> Non
     cluster = full(nodes="ab")
     cluster.ledger.release("a0")
     question = cluster.question(
-        make_ask("1"), workers=6, holders={"b1": Holder(name="job 17", ends_by="2026-11-21T12:00:00Z")}
+        make_ask("1"), workers=6, holders={"b1": Holder(called=HOLDING_JOB(job="17"), ends_by="2026-11-21T12:00:00Z")}
     )
     assert [text for text in texts(question) if "share" not in text] == [
         "ask for at most 1 worker instead of 6",

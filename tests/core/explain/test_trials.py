@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from dovetail.answers.explain.departures import departures
 from dovetail.answers.explain.question import Holder, Question
 from dovetail.answers.explain.what_if import Trial, emptied, needed
+from dovetail.api.reasons.remedies import HOLDING_JOB
 from tests.core.engine.builders import hold_devices, make_ask
 from tests.core.explain.builders import Cluster, make_node
 from tests.core.explain.test_changes_help import questions
@@ -64,7 +65,7 @@ def test_departures_of_several_are_known_by_the_last_of_their_ends(ends: tuple[s
     cluster = Cluster().add(make_node("a"), gpus=2)
     for at in range(2):
         hold_devices(cluster.ledger, "a", at, key=f"k{at}")
-    holders = {f"k{at}": Holder(name=f"job {at}", ends_by=end) for at, end in enumerate(ends)}
+    holders = {f"k{at}": Holder(called=HOLDING_JOB(job=f"{at}"), ends_by=end) for at, end in enumerate(ends)}
     (found,) = departures(cluster.question(make_ask("2"), holders=holders))
     assert found.text == f"frees on a when job 0, job 1 end{by}"
 
@@ -77,6 +78,6 @@ def test_of_nodes_where_as_many_are_in_the_way_those_that_end_first_come_first()
         for at, hour in enumerate(hours):
             hold_devices(cluster.ledger, node, at, key=f"{node}{at}")
             by = f"2026-11-21T{hour}:00:00Z" if hour else ""
-            holders[f"{node}{at}"] = Holder(name=f"job {node}{at}", ends_by=by)
+            holders[f"{node}{at}"] = Holder(called=HOLDING_JOB(job=f"{node}{at}"), ends_by=by)
     found = departures(cluster.question(make_ask("2"), holders=holders))
     assert [change.node for change in found] == ["b", "d", "a"]

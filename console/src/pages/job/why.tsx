@@ -1,18 +1,18 @@
 // Why a job waits: each node's answer, grouped by reason, and what would change it.
-import { ChevronRight, CircleCheck, CircleX, Clock, RefreshCw } from "lucide";
+import { ChevronRight, CircleCheck, CircleX, Clock, Combine, RefreshCw } from "lucide";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError, get, jobPath, post } from "../../api/client";
 import type { DryRun, Explanation, JobDetails, JobRow, JobSpec } from "../../api/types";
 import { duration, withLocalTimes } from "../../format";
-import { nodes } from "../../live/store";
+import { keyOf, nodes } from "../../live/store";
 import { Badge } from "../../design/badge";
-import { Button } from "../../design/button";
+import { Button, ButtonLink } from "../../design/button";
 import { Card } from "../../design/card";
 import { Skeleton } from "../../design/empty";
 import { Icon } from "../../design/icon";
 import { Table } from "../../design/table";
-import { English, FINISHED, NodeLink } from "../../parts/basics";
+import { FINISHED, NodeLink, Said } from "../../parts/basics";
 import { messageOf } from "../../reasons";
 import { specOf } from "../../requests";
 import { startsInSeconds } from "../../parts/verdict";
@@ -75,19 +75,20 @@ export function Why({ job, details, read }: Props) {
   const summary = said && !said.summary.endsWith(currentSentence(job.message, said)) ? messageOf({ message: said.summary, details: said.details }) : "";
   return (
     <>
-      <Card title={t("whyWaits")} note={said?.basis && <English text={said.basis} />}>
+      <Card title={t("whyWaits")} note={said?.basis && <Said message={said.basis} details={said.basisDetails} />}>
         <div class="stack">
           {problem && <p class="problem">{problem}</p>}
           {!said && !problem && <Skeleton />}
           {summary && <p>{withLocalTimes(summary)}</p>}
-          {said && said.notes.length > 0 && <ul class="bullets">{said.notes.map((note) => <li key={note}><English text={note} /></li>)}</ul>}
+          {said && said.notes.length > 0 && <ul class="bullets">{said.notes.map((note, at) => <li key={note}><Said message={note} details={said.noteDetails[at] ?? []} /></li>)}</ul>}
           {said && <Nodes said={said} />}
         </div>
       </Card>
       {(job.phase === "Queued" || (said?.changes.length ?? 0) > 0) && (
         <Card title={t("levers")} note={job.phase === "Queued" ? t("leversHow") : undefined}>
           <div class="stack">
-            {said && said.changes.length > 0 && <ul class="bullets changes">{said.changes.map((each) => <li key={each.text}><English text={each.text} /></li>)}</ul>}
+            {said && said.changes.length > 0 && <ul class="bullets changes">{said.changes.map((each) => <li key={each.text}><Said message={each.text} details={each.details ?? []} /></li>)}</ul>}
+            {job.reason === "Fragmentation" && <div class="row"><ButtonLink icon={Combine} href={`${pathTo("plan")}?moves=${encodeURIComponent(keyOf(job))}`}>{t("movesShow")}</ButtonLink></div>}
             {job.phase === "Queued" && details && <Levers job={job} spec={details.spec} />}
           </div>
         </Card>
@@ -100,7 +101,7 @@ export function Why({ job, details, read }: Props) {
 function Nodes({ said }: { said: Explanation }) {
   const groups = [...Map.groupBy(said.nodes, (each) => each.reason)].sort(([, a], [, b]) => b.length - a.length);
   if (!groups.length) return null;
-  const text = (reason: string) => said.causes.find((cause) => cause.reason === reason)?.text ?? "";
+  const causeOf = (reason: string) => said.causes.find((cause) => cause.reason === reason);
   return (
     <div class="stack tight">
       <h3>{t("whyNotNodes")}</h3>
@@ -109,7 +110,7 @@ function Nodes({ said }: { said: Explanation }) {
           <summary>
             <Icon of={ChevronRight} />
             <Badge tone={reason ? "warn" : "good"}>{reason || t("nodesFit")}</Badge>
-            {reason ? <span>{t(list.length === 1 ? "nodeRefuses" : "nodesRefuse", list.length)} (<English text={text(reason)} />)</span> : list.length}
+            {reason ? <span>{t(list.length === 1 ? "nodeRefuses" : "nodesRefuse", list.length)} (<Said message={causeOf(reason)?.text ?? ""} details={causeOf(reason)?.details ?? []} />)</span> : list.length}
           </summary>
           <Table
             label={reason || t("nodesFit")}
@@ -117,7 +118,7 @@ function Nodes({ said }: { said: Explanation }) {
             keyOf={(each) => each.node}
             columns={[
               { id: "node", title: t("node"), cell: (each) => <NodeLink name={each.node} /> },
-              { id: "why", title: t("why"), text: true, cell: (each) => <English text={each.message} /> },
+              { id: "why", title: t("why"), text: true, cell: (each) => <Said message={each.message} details={each.details ?? []} /> },
             ]}
           />
         </details>

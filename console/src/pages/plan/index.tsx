@@ -15,6 +15,7 @@ import { t } from "../../texts";
 import { Chart } from "./chart";
 import { redraw, useHistory, usePlan } from "./data";
 import { type Lane, lanesOf } from "./lanes";
+import { Moves } from "./moves";
 import { Starts } from "./starts";
 
 const HOURS = ["1", "2", "8", "24", "72", "336"];
@@ -39,6 +40,7 @@ export function PlanPage() {
       <Card flush note={<Key />}>
         <div class="plan">{lanes.length === 0 ? <Empty icon={CalendarX2} title={t("planNone")} /> : <Chart lanes={lanes} hours={hours} />}</div>
       </Card>
+      <Moves />
       <Card title={t("planStarts")} flush>
         {sequence() >= 0 && (
           <Later>

@@ -1,11 +1,12 @@
 """The answer: each node's reason, and what would help. Values only."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from dovetail.answers.questions import ExplainedCause, ExplainedChange, ExplainedNode
+from dovetail.api.meta import MessageDetail
 from dovetail.api.reasons.clause import Sentence
 
 ChangeKind = Literal[
@@ -15,11 +16,22 @@ ChangeKind = Literal[
 ]  # fmt: skip
 
 
+def change(kind: ChangeKind, *, says: Sentence, node: str = "", request: str = "") -> ExplainedChange:
+    """The change that this sentence of the table describes."""
+    return ExplainedChange(kind=kind, text=says.message, node=node, request=request, details=list(says.clauses))
+
+
+def said_by(found: ExplainedChange) -> Sentence:
+    """The sentence of a change."""
+    return Sentence(message=found.text, clauses=tuple(found.details))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The whole answer.
 
-    `fits` says whether every worker has a place now; if not, `reason` is the job's reason.
+    `fits` says whether every worker has a place now; if not, `reason` is the job's reason. `clauses` has those of the
+    texts of nodes, by the text.
     """
 
     fits: bool
@@ -27,6 +39,7 @@ class Answer:
     reason: str = ""
     nodes: tuple[ExplainedNode, ...] = ()
     changes: tuple[ExplainedChange, ...] = ()
+    clauses: Mapping[str, Sequence[MessageDetail]] = field(default_factory=dict)
 
     @property
     def summary(self) -> str:
@@ -38,7 +51,10 @@ class Answer:
         """The refusals by cause, the most frequent first."""
         counts = Counter((node.reason, node.text) for node in self.nodes if not node.fits)
         ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-        return [ExplainedCause(reason=reason, text=text, nodes=count) for (reason, text), count in ordered]
+        return [
+            ExplainedCause(reason=reason, text=text, nodes=count, details=list(self.clauses.get(text, ())))
+            for (reason, text), count in ordered
+        ]
 
     @property
     def fitting(self) -> Sequence[ExplainedNode]:

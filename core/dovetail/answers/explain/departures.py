@@ -5,9 +5,12 @@ from typing import Final
 
 import numpy as np
 
+from dovetail.answers.explain.answer import change
 from dovetail.answers.explain.question import KEY, Holder, Question
 from dovetail.answers.explain.what_if import Trial, nearest, needed
 from dovetail.answers.questions import ExplainedChange
+from dovetail.api.reasons import remedies as says
+from dovetail.api.reasons.clause import NOTHING
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.refusals import UNRESOLVABLE
@@ -15,6 +18,8 @@ from dovetail.engine.model.refusals import UNRESOLVABLE
 # The number of nodes to try; the answer names the best few.
 TRIED_NODES: Final = 16
 TOLD: Final = 3
+# So many holders are named.
+_NAMED: Final = 4
 _FAR: Final = 1 << 20
 
 
@@ -30,7 +35,7 @@ def departures(question: Question) -> list[ExplainedChange]:
             # The fewest first, then the earliest known end, then by name.
             ends = max(holder.ends_by or "9999" for holder in holders)
             found.append(((len(holders), ends, node), _change(holders, node=node)))
-    return [change for _, change in sorted(found, key=lambda each: each[0])[:TOLD]]
+    return [each for _, each in sorted(found, key=lambda each: each[0])[:TOLD]]
 
 
 def _candidates(question: Question) -> list[str]:
@@ -65,7 +70,7 @@ def _smallest(question: Question, *, trial: Trial) -> list[Holder] | None:
     def enough(holders: Sequence[Holder]) -> bool:
         return trial.fits_without([claim for holder in holders for claim in by_holder[holder]])
 
-    order = sorted(by_holder, key=lambda holder: (_device_rank(trial, claims=by_holder[holder]), holder.name))
+    order = sorted(by_holder, key=lambda holder: (_device_rank(trial, claims=by_holder[holder]), holder.called.message))
     alone = next((holder for holder in order if enough([holder])), None)
     return [alone] if alone is not None else needed(order, enough=enough)
 
@@ -81,13 +86,15 @@ def _device_rank(trial: Trial, *, claims: Sequence[Claim]) -> tuple[int, int]:
 
 
 def _holder(question: Question, *, claim: Claim) -> Holder:
-    return question.holders.get(claim.key) or Holder(name=f"pod {claim.key}")
+    return question.holders.get(claim.key) or Holder(called=says.HOLDING_POD(pod=claim.key))
 
 
 def _change(holders: Sequence[Holder], *, node: str) -> ExplainedChange:
-    names = ", ".join(holder.name for holder in holders[:4])
-    more = f" and {len(holders) - 4} more" if len(holders) > 4 else ""
+    found = says.FREES(node=node)
+    for at, holder in enumerate(holders[:_NAMED]):
+        found += (says.NEXT_HOLDER() if at else NOTHING) + holder.called
+    if len(holders) > _NAMED:
+        found += says.AND_HOLDERS(count=len(holders) - _NAMED)
+    found += says.ENDS() if len(holders) == 1 else says.END()
     ends = max(holder.ends_by for holder in holders) if all(holder.ends_by for holder in holders) else ""
-    verb = "ends" if len(holders) == 1 else "end"
-    by = f", at the latest {ends}" if ends else ""
-    return ExplainedChange(kind="Departure", node=node, text=f"frees on {node} when {names}{more} {verb}{by}")
+    return change("Departure", node=node, says=found + says.AT_THE_LATEST(time=ends) if ends else found)

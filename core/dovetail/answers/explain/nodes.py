@@ -1,6 +1,6 @@
 """Ask every node, and summarize the answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dovetail.answers.explain.answer import Answer
@@ -15,7 +15,7 @@ from dovetail.engine.filter.device_choice import FreeDevices
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
-from dovetail.engine.model.refusals import UNRESOLVABLE
+from dovetail.engine.model.refusals import UNRESOLVABLE, Refusal
 from dovetail.engine.score.score import relative, terms, weigh
 from dovetail.pods.node_affinity import Exclusion
 
@@ -28,17 +28,23 @@ def answer(question: Question) -> Answer:
 
     The best nodes come first, then those where an end of jobs could help, then others by name.
     """
-    fitting, refusing = _judged(question)
-    nodes = (*fitting, *refusing, *_excluded(question))
+    fitting, refusals = _judged(question)
+    excluded = {name: _why(found) for name, found in question.exclusions.items()}
+    closed_to_pods = [closed(name, reason=question.exclusions[name].kind, says=why) for name, why in excluded.items()]
+    nodes = (*fitting, *_refusing(refusals, question=question), *closed_to_pods)
+    clauses = {found.text: found.text_details for found in refusals.values()}
+    clauses |= {why.message: why.clauses for why in excluded.values()}
     shortage = shortage_of(question)
     if shortage is None:
-        return Answer(fits=True, sentence=_place(fitting, of=len(nodes), workers=question.workers), nodes=nodes)
+        place = _place(fitting, of=len(nodes), workers=question.workers)
+        return Answer(fits=True, sentence=place, nodes=nodes, clauses=clauses)
     return Answer(
         fits=False,
         sentence=shortage,
         reason=shortage.reason,
         nodes=nodes,
         changes=tuple(changes(question)),
+        clauses=clauses,
     )
 
 
@@ -67,8 +73,8 @@ def indexes_text(devices: Sequence[DeviceShare]) -> str:
     return ",".join(str(device.index) for device in devices)
 
 
-def _judged(question: Question) -> tuple[list[ExplainedNode], list[ExplainedNode]]:
-    """The nodes that the pods may use: those that fit and those that do not, in order."""
+def _judged(question: Question) -> tuple[list[ExplainedNode], dict[str, Refusal]]:
+    """The nodes that the pods may use: those that fit, the best first, and why the others do not."""
     judged = Judgement(question.view.ledger, ask=question.ask, nodes=question.nodes, key=KEY)
     rows = [row for row, fits in enumerate(judged.fits.tolist()) if fits]
     alone = Judgement(question.view.ledger, ask=question.ask, nodes=[question.nodes[row] for row in rows], key=KEY)
@@ -100,7 +106,13 @@ def _judged(question: Question) -> tuple[list[ExplainedNode], list[ExplainedNode
         )
         for at, row in enumerate(rows)
     ]
-    refusals = ((name, judged.refusal(row)) for row, name in enumerate(question.nodes))
+    found = ((name, judged.refusal(row)) for row, name in enumerate(question.nodes))
+    refusals = {name: refusal for name, refusal in found if refusal is not None}
+    return sorted(fitting, key=lambda node: (-(node.score or 0.0), node.node)), refusals
+
+
+def _refusing(refusals: Mapping[str, Refusal], *, question: Question) -> list[ExplainedNode]:
+    """The nodes that refuse: those where an end of jobs could help come first."""
     refusing = [
         ExplainedNode(
             node=name,
@@ -109,26 +121,24 @@ def _judged(question: Question) -> tuple[list[ExplainedNode], list[ExplainedNode
             message=found.message.removeprefix(f"{name}: "),
             text=found.text,
             note=question.view.ledger.unmeasured_reason(name),
+            details=list(found.details),
         )
-        for name, found in refusals
-        if found is not None
+        for name, found in refusals.items()
     ]
-    by_hope = sorted(refusing, key=lambda node: (node.reason in UNRESOLVABLE, node.node))
-    return sorted(fitting, key=lambda node: (-(node.score or 0.0), node.node)), by_hope
+    return sorted(refusing, key=lambda node: (node.reason in UNRESOLVABLE, node.node))
 
 
-def _excluded(question: Question) -> list[ExplainedNode]:
-    return [
-        ExplainedNode(node=name, fits=False, reason=found.kind, message=_reason_text(found), text=_reason_text(found))
-        for name, found in question.exclusions.items()
-    ]
+def closed(name: str, *, reason: str, says: Sentence) -> ExplainedNode:
+    """A node that is closed to the pods, in words that all nodes of the cause share."""
+    text = says.message
+    return ExplainedNode(node=name, fits=False, reason=reason, message=text, text=text, details=list(says.clauses))
 
 
-def _reason_text(found: Exclusion) -> str:
+def _why(found: Exclusion) -> Sentence:
     if found.kind == "NodeAffinity":
-        return explains.AFFINITY_ELSEWHERE().message
+        return explains.AFFINITY_ELSEWHERE()
     says_what = explains.SELECTOR_ASKS if found.kind == "NodeSelector" else explains.TAINT_NOT_TOLERATED
-    return says_what(what=found.what).message
+    return says_what(what=found.what)
 
 
 def _place(fitting: list[ExplainedNode], *, of: int, workers: int) -> Sentence:

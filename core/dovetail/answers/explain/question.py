@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+from dovetail.api.reasons.clause import Sentence
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.score.fragmentation_term import BestFit, FragmentationTerm
@@ -17,12 +18,12 @@ KEY: Final = "explained"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """The owner of a claim, such as `job 17` or `pod default/notebook`.
+    """The owner of a claim, called such as `job 17` or `pod default/notebook`.
 
     `ends_by` is when its time limit ends it at the latest (RFC 3339); empty without a limit.
     """
 
-    name: str
+    called: Sentence
     ends_by: str = ""
 
 

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from dovetail.answers.explain.answer import ChangeKind
+from dovetail.answers.explain.answer import ChangeKind, change
 from dovetail.answers.explain.question import KEY, Question
 from dovetail.answers.questions import ExplainedChange
+from dovetail.api.reasons import remedies as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.filter.fit import Judgement
-from dovetail.engine.filter.messages import gpus
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.partitions import profiles as mig_profiles
@@ -23,6 +24,7 @@ from dovetail.engine.model.columns import Floats, Ints
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu import mig
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
+from dovetail.pods.node_affinity import Exclusion
 
 
 def wider_topology(question: Question) -> Iterator[ExplainedChange]:
@@ -38,8 +40,10 @@ def wider_topology(question: Question) -> Iterator[ExplainedChange]:
         if isinstance(found, Shortage):
             continue
         nodes = ",".join(sorted({claim.node for claim in found}))
-        instead = f"require {level} instead of {required}" if level else f"prefer {required} instead of requiring it"
-        yield ExplainedChange(kind="WiderTopology", node=nodes, text=f"{instead}: starts now on {nodes}")
+        instead = (
+            says.WIDER_TOPOLOGY(level=level, required=required) if level else says.PREFERRED_TOPOLOGY(required=required)
+        )
+        yield change("WiderTopology", node=nodes, says=instead + says.STARTS_ON(nodes=nodes))
         return
 
 
@@ -64,8 +68,7 @@ def relaxed(question: Question) -> Iterator[ExplainedChange]:
 def _fewer_workers(question: Question) -> Iterator[ExplainedChange]:
     workers = most_workers(question, below=question.workers)
     if workers:
-        text = f"ask for at most {workers} worker{'s' if workers > 1 else ''} instead of {question.workers}"
-        yield ExplainedChange(kind="FewerWorkers", text=text)
+        yield change("FewerWorkers", says=says.FEWER_WORKERS(count=workers, asked=question.workers))
 
 
 def most_workers(question: Question, *, below: int) -> int:
@@ -83,22 +86,20 @@ def _less_gpu(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedChang
     if gpu.models or gpu.excluded_models or gpu.vendor:
         excluded = [f"not {name}" for name in gpu.excluded_models]
         asked = " and ".join(filter(None, (" or ".join(gpu.models), *excluded, gpu.vendor or "")))
-        text = f"ask for any model instead of {asked}"
         other = replace(gpu, models=(), excluded_models=(), vendor=None)
-        yield from _instead(question, gpu=other, kind="OtherModel", text=text)
+        yield from _instead(question, gpu=other, kind="OtherModel", instead=says.ANY_MODEL(asked=asked))
     yield from _smaller_cards(question, gpu=gpu)
     if gpu.device_index is not None:
-        text = f"ask for any device instead of {gpu.device}"
-        yield from _instead(
-            question, gpu=replace(gpu, device_index=None, device_node=None), kind="OtherIndex", text=text
-        )
+        instead = says.ANY_DEVICE(device=str(gpu.device))
+        anywhere = replace(gpu, device_index=None, device_node=None)
+        yield from _instead(question, gpu=anywhere, kind="OtherIndex", instead=instead)
 
 
 def _fewer_gpus(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedChange]:
     count = _most(gpu.count - 1, fits=lambda count: _fits_gpu(question, gpu=replace(gpu, count=count)))
     if count:
-        text = f"ask for at most {gpus(count, profile=gpu.mig)} instead of {gpu.count}"
-        yield from _instead(question, gpu=replace(gpu, count=count), kind="FewerGPUs", text=text)
+        instead = says.FEWER(count=count, asked=gpu.count, profile=gpu.mig)
+        yield from _instead(question, gpu=replace(gpu, count=count), kind="FewerGPUs", instead=instead)
 
 
 def _other_profile(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedChange]:
@@ -107,8 +108,8 @@ def _other_profile(question: Question, *, gpu: GPURequest) -> Iterator[Explained
     other = [profile for profile in profiles if profile != gpu.mig]
     larger = [profile for profile in other if mig.memory_mib(profile) >= mig.memory_mib(gpu.mig)]
     for profile in (*larger, *reversed([profile for profile in other if profile not in larger])):
-        text = f"ask for the MIG profile {profile} instead of {gpu.mig}"
-        found = list(_instead(question, gpu=replace(gpu, mig=profile), kind="OtherProfile", text=text))
+        instead = says.OTHER_PROFILE(profile=profile, asked=gpu.mig)
+        found = list(_instead(question, gpu=replace(gpu, mig=profile), kind="OtherProfile", instead=instead))
         if found:
             yield from found
             return
@@ -120,9 +121,9 @@ def _smaller_share(question: Question, *, gpu: GPURequest) -> Iterator[Explained
         return
     share = _most(gpu.share_milli - 1, fits=lambda milli: _fits_gpu(question, gpu=replace(gpu, share_milli=milli)))
     if share:
-        asked = "a whole GPU" if gpu.whole else f"{gpu.share_milli / WHOLE_MILLI:g}"
-        text = f"ask for a share of at most {share / WHOLE_MILLI:g} instead of {asked}"
-        yield from _instead(question, gpu=replace(gpu, share_milli=share), kind="SmallerShare", text=text)
+        most, asked = share / WHOLE_MILLI, gpu.share_milli / WHOLE_MILLI
+        instead = says.SHARE_OF_WHOLE(share=most) if gpu.whole else says.SMALLER_SHARE(share=most, asked=asked)
+        yield from _instead(question, gpu=replace(gpu, share_milli=share), kind="SmallerShare", instead=instead)
 
 
 def _less_memory(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedChange]:
@@ -132,15 +133,15 @@ def _less_memory(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedCh
         return
     most = _most(gpu.memory_mib - 1, fits=lambda mib: _fits_gpu(question, gpu=replace(gpu, memory_mib=mib)))
     if most:
-        text = f"ask for at most {most} MiB of memory on each GPU instead of {gpu.memory_mib} MiB"
-        yield from _instead(question, gpu=replace(gpu, memory_mib=most), kind="LessMemory", text=text)
+        instead = says.LESS_MEMORY(memory_mib=most, asked_mib=gpu.memory_mib)
+        yield from _instead(question, gpu=replace(gpu, memory_mib=most), kind="LessMemory", instead=instead)
 
 
 def _less_percent(question: Question, *, gpu: GPURequest, percent: int) -> Iterator[ExplainedChange]:
     most = _most(percent - 1, fits=lambda part: _fits_gpu(question, gpu=replace(gpu, memory_percent=part)))
     if most:
-        text = f"ask for at most {most} % of the memory of each GPU instead of {percent} %"
-        yield from _instead(question, gpu=replace(gpu, memory_percent=most), kind="LessMemory", text=text)
+        instead = says.LESS_PERCENT(percent=most, asked=percent)
+        yield from _instead(question, gpu=replace(gpu, memory_percent=most), kind="LessMemory", instead=instead)
 
 
 def _smaller_cards(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedChange]:
@@ -148,8 +149,8 @@ def _smaller_cards(question: Question, *, gpu: GPURequest) -> Iterator[Explained
         return
     most = _most(gpu.min_nominal_gb - 1, fits=lambda gb: _fits_gpu(question, gpu=replace(gpu, min_nominal_gb=gb)))
     if most:
-        text = f"ask for GPUs of at least {most} GB instead of {gpu.min_nominal_gb} GB"
-        yield from _instead(question, gpu=replace(gpu, min_nominal_gb=most), kind="SmallerGPU", text=text)
+        instead = says.SMALLER_CARDS(gb=most, asked_gb=gpu.min_nominal_gb)
+        yield from _instead(question, gpu=replace(gpu, min_nominal_gb=most), kind="SmallerGPU", instead=instead)
 
 
 def _less_host(question: Question) -> Iterator[ExplainedChange]:
@@ -169,11 +170,8 @@ def _less_host(question: Question) -> Iterator[ExplainedChange]:
     less = replace(ask, cpu_milli=int(cpu[row]), memory_mib=int(memory[row]))
     if less == ask or not _fits(question, ask=less, workers=question.workers):
         return
-    short = _reduced("CPU", asked=ask.cpu_milli, most=less.cpu_milli, unit="m") + _reduced(
-        "memory", asked=ask.memory_mib, most=less.memory_mib, unit=" MiB"
-    )
     node = question.nodes[row]
-    yield ExplainedChange(kind="LessHost", node=node, text=f"ask for at most {' and '.join(short)}: fits on {node}")
+    yield change("LessHost", node=node, says=_less_of_host(ask, less=less) + says.FITS_ON(node=node))
 
 
 def _part(amounts: Ints, *, of: int) -> Floats:
@@ -181,8 +179,14 @@ def _part(amounts: Ints, *, of: int) -> Floats:
     return amounts / of if of else np.ones(len(amounts))
 
 
-def _reduced(word: str, *, asked: int, most: int, unit: str) -> list[str]:
-    return [] if asked == most else [f"{most}{unit} of {word} instead of {asked}{unit}"]
+def _less_of_host(ask: Ask, *, less: Ask) -> Sentence:
+    cpu = {"most_milli": less.cpu_milli, "asked_milli": ask.cpu_milli}
+    memory = {"most_mib": less.memory_mib, "asked_mib": ask.memory_mib}
+    if less.memory_mib == ask.memory_mib:
+        return says.LESS_CPU(**cpu)
+    if less.cpu_milli == ask.cpu_milli:
+        return says.LESS_HOST_MEMORY(**memory)
+    return says.LESS_CPU_AND_MEMORY(**cpu, **memory)
 
 
 def _fewer_constraints(question: Question) -> Iterator[ExplainedChange]:
@@ -195,27 +199,27 @@ def _fewer_constraints(question: Question) -> Iterator[ExplainedChange]:
         freer = replace(question, pod_spec=without)
         node = _place(freer, ask=freer.ask, workers=question.workers)
         if node is not None:
-            yield ExplainedChange(
-                kind=kind, node=node, text=f"{_constraint_text(question, kind=kind, node=node)}: fits on {node}"
-            )
+            freed = _without(kind, excluded=question.exclusions.get(node))
+            yield change(kind, node=node, says=freed + says.FITS_ON(node=node))
 
 
-def _constraint_text(question: Question, *, kind: ChangeKind, node: str) -> str:
-    excluded = question.exclusions.get(node)
-    what = excluded.what if excluded is not None else ""
+def _without(kind: ChangeKind, *, excluded: Exclusion | None) -> Sentence:
+    """What to change of the constraint that excludes the node."""
+    what = "" if excluded is None else excluded.what
     match kind:
         case "NodeSelector":
-            return f"drop {what} from the node selector"
+            return says.DROP_SELECTOR(what=what)
         case "Taint":
-            return f"tolerate the taint {what}"
+            return says.TOLERATE(what=what)
         case _:
-            return "drop the required node affinity"
+            return says.DROP_AFFINITY()
 
 
-def _instead(question: Question, *, gpu: GPURequest, kind: ChangeKind, text: str) -> Iterator[ExplainedChange]:
+def _instead(question: Question, *, gpu: GPURequest, kind: ChangeKind, instead: Sentence) -> Iterator[ExplainedChange]:
     node = _place(question, ask=_ask_with(question.ask, gpu=gpu), workers=question.workers)
     if node is not None:
-        yield ExplainedChange(kind=kind, node=node, request=str(gpu), text=f"{text}: {gpu} fits on {node}")
+        request = str(gpu)
+        yield change(kind, node=node, request=request, says=instead + says.FITS_AS(request=request, node=node))
 
 
 def _ask_with(ask: Ask, *, gpu: GPURequest) -> Ask:

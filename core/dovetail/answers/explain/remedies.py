@@ -5,12 +5,15 @@ from dataclasses import replace
 
 from msgspec.structs import replace as with_fields
 
+from dovetail.answers.explain.answer import change, said_by
 from dovetail.answers.explain.departures import departures
 from dovetail.answers.explain.question import KEY, Question
 from dovetail.answers.explain.relaxations import most_workers, relaxed
 from dovetail.answers.explain.repairs import mended
 from dovetail.answers.explain.what_if import emptied, fits_whole
 from dovetail.answers.questions import ExplainedChange
+from dovetail.api.reasons import remedies as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.gang.placement import place
 from dovetail.engine.score.fragmentation_term import BestFit
 
@@ -23,7 +26,7 @@ def changes(question: Question) -> list[ExplainedChange]:
     """
     found = [*_of_others(question), *relaxed(question)]
     if not found or _is_too_large(question):
-        found += [*_later(question, known={change.text for change in found}), _more(question)]
+        found += [*_later(question, known={each.text for each in found}), _more(question)]
     return found
 
 
@@ -32,10 +35,9 @@ def _later(question: Question, *, known: Collection[str]) -> Iterator[ExplainedC
 
     Omits those already `known`.
     """
-    for change in relaxed(emptied(question)):
-        if change.text in known:
-            continue
-        yield with_fields(change, text=f"{change.text} once others have left")
+    for each in relaxed(emptied(question)):
+        if each.text not in known:
+            yield _saying(each, sentence=said_by(each) + says.ONCE_OTHERS_HAVE_LEFT())
 
 
 def _of_others(question: Question) -> Iterator[ExplainedChange]:
@@ -48,8 +50,8 @@ def _of_others(question: Question) -> Iterator[ExplainedChange]:
     steps = [*departures(following)] if fits_whole(emptied(question)) else []
     if not _is_too_large(question):
         steps += mended(following)
-    for change in steps:
-        yield with_fields(change, text=f"for one more worker: {change.text}")
+    for step in steps:
+        yield _saying(step, sentence=says.FOR_ONE_MORE_WORKER() + said_by(step))
 
 
 def _is_too_large(question: Question) -> bool:
@@ -71,10 +73,14 @@ def _next_worker(question: Question) -> Question:
 def _more(question: Question) -> ExplainedChange:
     gpu = question.ask.gpu
     if question.ask.resource and not question.view.ledger.serves(question.ask.resource, nodes=question.nodes):
-        return ExplainedChange(
-            kind="MoreNodes", text=f"add a node that advertises {question.ask.resource}", request=str(gpu)
-        )
-    each = "" if gpu is None else f" with room for {gpu}"
+        return change("MoreNodes", says=says.ADD_ADVERTISING(resource=question.ask.resource), request=str(gpu))
     lacking = question.workers - (most_workers(emptied(question), below=question.workers) or 0)
-    count = f"{lacking} nodes" if lacking > 1 else "a node"
-    return ExplainedChange(kind="MoreNodes", text=f"add {count}{each}", request="" if gpu is None else str(gpu))
+    found = says.ADD_NODES(count=lacking) if lacking > 1 else says.ADD_NODE()
+    if gpu is None:
+        return change("MoreNodes", says=found)
+    return change("MoreNodes", says=found + says.WITH_ROOM_FOR(request=str(gpu)), request=str(gpu))
+
+
+def _saying(found: ExplainedChange, *, sentence: Sentence) -> ExplainedChange:
+    """The same change in other words."""
+    return with_fields(found, text=sentence.message, details=list(sentence.clauses))

@@ -1,16 +1,19 @@
 """What administrators could repair: cordons, bad devices, foreign processes, unready nodes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from dovetail.answers.explain.answer import ChangeKind
+from dovetail.answers.explain.answer import ChangeKind, change
 from dovetail.answers.explain.question import KEY, Question
 from dovetail.answers.explain.what_if import Trial, needed
 from dovetail.answers.questions import ExplainedChange
 from dovetail.api.gpunode import Cause
+from dovetail.api.reasons import remedies as says
+from dovetail.api.reasons.clause import Clause, Sentence
+from dovetail.api.reasons.explain import IN_BRACKETS
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.availability import BLOCKING, BROKEN, first_of, without
@@ -63,7 +66,7 @@ def mended(question: Question) -> Iterator[ExplainedChange]:
 
 
 def _few(changes: Iterable[ExplainedChange | None]) -> list[ExplainedChange]:
-    found = [change for change in changes if change is not None]
+    found = [each for each in changes if each is not None]
     return found[:TOLD]
 
 
@@ -92,24 +95,29 @@ def _try(question: Question, *, ledger: Ledger, node: str, mending: _Mending) ->
     if found is None:
         return None
     whole_node = mending.is_bad_node(trial.facts)
-    text = _text(mending.kind, devices=found, node=node, whole_node=whole_node)
     if ready and trial.conflict:
-        text = f"node {node} would have to be served by one side alone: {trial.conflict}"
-    return ExplainedChange(kind=mending.kind, node=node, text=text)
+        return change(mending.kind, node=node, says=says.SERVE_BY_ONE_SIDE(node=node, conflict=trial.conflict))
+    return change(mending.kind, node=node, says=_sentence(mending.kind, devices=found, node=node, whole=whole_node))
 
 
-def _text(kind: ChangeKind, *, devices: list[DeviceFacts], node: str, whole_node: bool) -> str:
+def _sentence(kind: ChangeKind, *, devices: list[DeviceFacts], node: str, whole: bool) -> Sentence:
+    """What to do with these devices; `whole` says that it is to be done with the node too."""
     uuids = ", ".join(device.uuid for device in devices)
-    what = " and ".join(filter(None, (f"node {node}" if whole_node else "", uuids)))
-    where = "" if whole_node else f" on {node}"
-    match kind:
-        case "Uncordon":
-            return f"uncordon {what}{where}"
-        case "Repair":
-            state = "ready and healthy" if whole_node and devices else "ready" if whole_node else "healthy again"
-            causes = (each for device in devices if (each := first_of(device.unavailable, causes=BROKEN)) is not None)
-            said = "; ".join(dict.fromkeys(each.detail for each in causes if each.detail))
-            return f"{what}{where} would have to be {state}" + (f" ({said})" if said else "")
-        case _:
-            mib = sum(device.foreign_mib for device in devices)
-            return f"end the processes that Dovetail does not manage on {uuids}{where} ({mib} MiB)"
+    if kind == "Strangers":
+        mib = sum(device.foreign_mib for device in devices)
+        return says.END_STRANGERS(devices=uuids, node=node, mib=mib)
+    of_devices, of_node, of_both = _WORDS[kind]
+    if not whole:
+        found = of_devices(devices=uuids, node=node)
+    else:
+        found = of_both(node=node, devices=uuids) if devices else of_node(node=node)
+    causes = (each for device in devices if (each := first_of(device.unavailable, causes=BROKEN)) is not None)
+    why = "; ".join(dict.fromkeys(each.detail for each in causes if each.detail))
+    return found + IN_BRACKETS(why=why) if kind == "Repair" and why else found
+
+
+# Of devices alone, of the node alone, and of both.
+_WORDS: Final[Mapping[ChangeKind, tuple[Clause, Clause, Clause]]] = {
+    "Uncordon": (says.UNCORDON, says.UNCORDON_NODE, says.UNCORDON_BOTH),
+    "Repair": (says.REPAIR, says.REPAIR_NODE, says.REPAIR_BOTH),
+}

@@ -13,6 +13,7 @@ end        how jobs and attempts end
 conditions the conditions of jobs, and how one is built
 events     events on jobs and other objects
 quotas     what is wrong in a tree of GPUQuotas
-explain    the summaries of explanations
+explain    the summaries of explanations, and their notes
+remedies   what would make a job fit
 problems   why the gateway refuses a request
 """

@@ -46,9 +46,9 @@ CLAUSES: Final[Mapping[str, Clause]] = MappingProxyType(
 
 def every_subject() -> tuple[ModuleType, ...]:
     """All modules of the table: also those of sentences that only answers have."""
-    from dovetail.api.reasons import explain, problems  # noqa: PLC0415 - the operator and the extender say none of them
+    from dovetail.api.reasons import explain, problems, remedies  # noqa: PLC0415 - the operator and the extender say none of them
 
-    return (*SUBJECTS, explain, problems)
+    return (*SUBJECTS, explain, remedies, problems)
 
 
 @cache

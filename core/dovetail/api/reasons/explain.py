@@ -1,4 +1,4 @@
-"""Explanations: the sentence that says how it is with a pod, a job or a request."""
+"""Explanations: the sentence that says how it is with a pod, a job or a request, and the notes below it."""
 
 from typing import Final
 
@@ -54,3 +54,53 @@ SELECTOR_ASKS: Final = clause("SelectorAsks", "the node selector asks for {what}
 TAINT_NOT_TOLERATED: Final = clause("TaintNotTolerated", "the taint {what} is not tolerated")
 AFFINITY_ELSEWHERE: Final = clause("AffinityElsewhere", "the required node affinity names other nodes")
 NOT_IN_POOLS: Final = clause("NotInPools", "not in pool {pools}")
+
+# Notes on a job in the queue
+QUEUE_SAYS: Final = clause("QueueSays", "the queue says {reason}: ")
+WORDS: Final = clause("StatusWords", "{message}")
+AT_PLACE: Final = clause("AtPlace", "it is at place {position} of the queue")
+EXPECTED_AT: Final = clause("ExpectedAt", "it is expected to start at {time}")
+ON_BASIS: Final = clause("OnBasis", ": {basis}")
+BOUNDS: Final = clause("StartBounds", "its bounds, which nine in ten starts are to keep: {earliest} to {latest}")
+BOUNDS_HELD: Final = clause("BoundsHeld", " ({percent}% of the latest jobs here did)")
+ROOM_KEPT: Final = clause("RoomKept", "room is kept for its workers on {nodes}, for {time} at the latest")
+TRY_MOVES: Final = clause(
+    "TryMoves", "others that restart elsewhere may leave it room: dovetail move plan {number} tries that"
+)
+ADMITTED: Final = clause(
+    "AdmittedWithoutNode", "the queue has admitted it: {missing} of {workers} workers have no node yet"
+)
+IS_HELD: Final = clause("ExplainedIsHeld", "it is held")
+IS_SUSPENDED: Final = clause("ExplainedIsSuspended", "it is suspended")
+NOT_SEEN: Final = clause("NotSeenYet", "no operator has seen it yet")
+LIMITS_NOT_COUNTED: Final = clause("LimitsNotCounted", "limits are not counted: that takes the right to list GPUQuotas")
+
+# Notes on a pod
+GATED: Final = clause("GatedPod", "kube-scheduler does not look at it while it has the gates {gates}")
+QUEUED_AS: Final = clause("QueuedAs", "it waits in the queue as GPUJob {job}")
+REASON_AND_WORDS: Final = clause("ReasonAndWords", ": {reason}, ")
+EXPLAIN_SAYS_MORE: Final = clause("ExplainSaysMore", "dovetail explain job {job} says more")
+EXPLAIN_SAYS_WHY: Final = clause("ExplainSaysWhy", ", and dovetail explain {job} says what for")
+SEATS_TAKEN: Final = clause(
+    "SeatsTaken", "its gate opens once another pod of GPUJob {job} has ended: all seats are taken"
+)
+GATE_OPENS_AT_START: Final = clause("GateOpensAtStart", "its gate opens when GPUJob {job} starts, which is {phase} now")
+REMEDY: Final = clause("PodRemedy", "{remedy}")
+
+# How nodes and devices are compared
+MAY_DIFFER: Final = clause("ChoicesMayDiffer", "{shortcoming}; the choices in the cluster may be others")
+BY_BEST_FIT: Final = clause("ByBestFit", "nodes and devices are compared by best fit")
+NODES_COMPARED: Final = clause("NodesCompared", "nodes are compared ")
+AND_DEVICES: Final = clause("AndDevicesCompared", ", as the queue plans, and devices ")
+FRAGMENTATION_IS: Final = clause("FragmentationComputed", "fragmentation is computed ")
+BY_TERM: Final = clause("ByTermOn", "by {term} on ")
+MIX_SUBMITTED: Final = clause("MixSubmitted", "what was submitted so far")
+MIX_HERE: Final = clause(
+    "MixOfRequests",
+    "the mix of the {count} requests of jobs and pods here; the queue's own mix has those that are gone as well",
+)
+MIX_SEEN: Final = clause("MixSeen", "the mix of the pods that the extender has seen")
+MIX_OF_PODS: Final = clause(
+    "MixOfPods",
+    "the mix of the {count} pods that ask for GPUs here; the extender's own mix has those that are gone as well",
+)

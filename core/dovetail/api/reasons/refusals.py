@@ -29,6 +29,7 @@ KINDS: Final[Mapping[str, Resolver]] = {
     "CPUOrMemoryShort": "capacity",
 }
 
+NODE_UNKNOWN: Final = clause("NodeUnknown", "node is not known yet")
 HOST_TOO_SMALL: Final = clause("HostTooSmall", "too little CPU or memory in addition to the GPUs")
 NO_INSTANCE: Final = clause("NoInstance", "no MIG instance of {profile}")
 NO_GPU: Final = clause("NoGPU", "no GPU reported")

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.api.reasons.refusals import NEVER_TOGETHER, NOT_TOGETHER_NOW
 from dovetail.engine.filter import multi_container
 from dovetail.engine.filter.feasibility import Feasibility, some
@@ -27,14 +28,14 @@ class Cause:
     nodes       the nodes that it excludes, [n]
     left        how many devices of each node pass this cause and those before it, for the message, [n]
     container   the masks of the container that it concerns
-    text        replaces the usual words of the kind
+    says        replaces the usual words of the kind
     """
 
     kind: RefusalKind
     nodes: Bools
     left: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     container: Feasibility | None = None
-    text: str = ""
+    says: Sentence = NOTHING
 
 
 def causes_of(masks: Feasibility) -> list[Cause]:
@@ -99,8 +100,8 @@ def _container_causes(masks: Feasibility) -> list[Cause]:
     kind: RefusalKind = "DevicesBusy" if masks.ask.mode == "Exclusive" else "ShareShort"
     return [
         *causes,
-        Cause("TooFewDevices", never, text=NEVER_TOGETHER(containers=1 + len(others)).message),
-        Cause(kind, now, text=NOT_TOGETHER_NOW(containers=1 + len(others)).message),
+        Cause("TooFewDevices", never, says=NEVER_TOGETHER(containers=1 + len(others))),
+        Cause(kind, now, says=NOT_TOGETHER_NOW(containers=1 + len(others))),
     ]
 
 

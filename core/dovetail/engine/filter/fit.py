@@ -11,7 +11,7 @@ from dovetail.engine.filter import multi_container, single_node
 from dovetail.engine.filter.causes import NODE_CAUSES, Cause, causes_of
 from dovetail.engine.filter.device_choice import DeviceValues, best_fit_values, choose_devices
 from dovetail.engine.filter.feasibility import Feasibility
-from dovetail.engine.filter.messages import OF_DEVICES, ask_text, node_text, own_text, refusal
+from dovetail.engine.filter.messages import OF_DEVICES, ask_words, node_words, own_words, refusal, refused
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.columns import Bools, Ints
@@ -123,12 +123,19 @@ class Judgement(Feasibility):
         `node` names one of them where `is_nodes_own`; empty for the words of all nodes.
         """
         found = self._causes[cause]
-        text = found.text or ask_text(found.kind, ask=(found.container or self).ask)
         if cause < NODE_CAUSES:
-            text = node_text(self.ledger, name=node)
-        elif node and not found.text:
-            text = own_text(found.kind, ledger=self.ledger, name=node, ask=(found.container or self).ask)
-        return Refusal(kind=found.kind, text=text, message=text)
+            says = node_words(self.ledger, name=node)
+        elif found.says.message:
+            says = found.says
+        else:
+            ask = (found.container or self).ask
+            says = (
+                own_words(found.kind, ledger=self.ledger, name=node, ask=ask)
+                if node
+                else ask_words(found.kind, ask=ask)
+            )
+        details = says.clauses
+        return Refusal(kind=found.kind, text=says.message, message=says.message, details=details, text_details=details)
 
     def is_nodes_own(self, cause: int) -> bool:
         """Whether the words of a cause depend on the node, so that `outline` needs its name."""
@@ -141,10 +148,10 @@ class Judgement(Feasibility):
             return None
         cause = self._causes[at]
         if at < NODE_CAUSES:
-            text = node_text(self.ledger, name=self.nodes[row])
-            return Refusal(kind=cause.kind, text=text, message=f"{self.nodes[row]}: {text}")
-        if cause.text:
-            return Refusal(kind=cause.kind, text=cause.text, message=f"{self.nodes[row]}: {cause.text}")
+            says = node_words(self.ledger, name=self.nodes[row])
+            return refused(cause.kind, node=self.nodes[row], own=says, shared=says)
+        if cause.says.message:
+            return refused(cause.kind, node=self.nodes[row], own=cause.says, shared=cause.says)
         left = int(cause.left[row]) if cause.left.size else 0
         return refusal(cause.kind, masks=cause.container or self, row=row, left=left)
 

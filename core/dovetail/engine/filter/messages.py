@@ -11,7 +11,7 @@ from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.api.reasons.end import IN_WORDS
 from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.availability import BROKEN, CLOSED, CORDONED_NODE, Unavailable, first_of
+from dovetail.engine.model.availability import BLOCKING, BROKEN, CLOSED, CORDONED_NODE, Unavailable, first_of
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Ints
 from dovetail.engine.model.refusals import Refusal, RefusalKind
@@ -24,16 +24,25 @@ OF_DEVICES: Final[frozenset[RefusalKind]] = frozenset({"Unhealthy", "Cordoned"})
 
 def refusal(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> Refusal:
     """The refusal of one node. `left` is how many of its devices pass this cause and those before it."""
-    message = f"{masks.nodes[row]}: {_with_numbers(kind, masks=masks, row=row, left=left)}"
-    text = own_text(kind, ledger=masks.ledger, name=masks.nodes[row], ask=masks.ask)
-    return Refusal(kind=kind, text=text, message=message)
+    shared = own_words(kind, ledger=masks.ledger, name=masks.nodes[row], ask=masks.ask)
+    own = _with_numbers(kind, masks=masks, row=row, left=left)
+    return refused(kind, node=masks.nodes[row], own=own, shared=shared)
 
 
-def node_text(ledger: Ledger, *, name: str) -> str:
+def refused(kind: RefusalKind, *, node: str, own: Sentence, shared: Sentence) -> Refusal:
+    """The refusal of one node in its own words, and in those that all nodes of the cause share."""
+    message = f"{node}: {own.message}"
+    return Refusal(kind=kind, message=message, text=shared.message, details=own.clauses, text_details=shared.clauses)
+
+
+def node_words(ledger: Ledger, *, name: str) -> Sentence:
     """Why a node takes no pods at all now."""
-    facts = ledger.facts(name)
+    facts, obstacle = ledger.facts(name), ledger.obstacle(name)
+    blocking = None if facts is None else first_of(facts.unavailable, causes=BLOCKING)
+    if obstacle:
+        return says.NODE_UNKNOWN() if blocking is None or blocking.text != obstacle else blocking.shared
     cordon = None if facts is None else first_of(facts.unavailable, causes=CORDONED_NODE)
-    return ledger.obstacle(name) or ("" if cordon is None else cordon.text)
+    return NOTHING if cordon is None else cordon.shared
 
 
 def device_cause(ledger: Ledger, *, name: str, kind: RefusalKind) -> tuple[Unavailable, int] | None:
@@ -45,11 +54,11 @@ def device_cause(ledger: Ledger, *, name: str, kind: RefusalKind) -> tuple[Unava
     return next(found, None)
 
 
-def own_text(kind: RefusalKind, *, ledger: Ledger, name: str, ask: Ask) -> str:
-    """The words of `ask_text`, with the cause where devices of the node are unhealthy or cordoned."""
+def own_words(kind: RefusalKind, *, ledger: Ledger, name: str, ask: Ask) -> Sentence:
+    """The words of `ask_words`, with the cause where devices of the node are unhealthy or cordoned."""
     found = device_cause(ledger, name=name, kind=kind) if kind in OF_DEVICES and not ask.resource else None
-    text = ask_text(kind, ask=ask)
-    return text if found is None or found[0].cause == "Cordoned" else f"{text}: {found[0].text}"
+    words = ask_words(kind, ask=ask)
+    return words if found is None or found[0].cause == "Cordoned" else words + capacity.COLON() + found[0].shared
 
 
 def gpus(count: int, *, profile: str = "") -> str:
@@ -63,12 +72,8 @@ def need(count: int, *, available: int, profile: str = "") -> str:
     return capacity.NEED(count=count, available=available, profile=profile).message
 
 
-def ask_text(kind: RefusalKind, *, ask: Ask) -> str:
+def ask_words(kind: RefusalKind, *, ask: Ask) -> Sentence:
     """The words that all nodes share that refuse an ask for this cause."""
-    return _shared(kind, ask=ask).message
-
-
-def _shared(kind: RefusalKind, *, ask: Ask) -> Sentence:
     if kind == "CPUOrMemoryShort" or ask.gpu is None:
         return says.HOST_TOO_SMALL()
     return _SHARED[kind](ask, ask.gpu)
@@ -182,9 +187,9 @@ def _with_numbers(kind: RefusalKind, *, masks: Feasibility, row: int, left: int)
         return _tenant_message(masks, row=row) + says.OF_SO_MANY(count=count, profile="")
     if kind == "WrongModel" and ask.gpu.min_nominal_gb is not None:
         there = nominal_sizes(masks.ledger, models=columns.model[row][present])
-        return _shared(kind, ask=ask) + says.OF_SIZES(count=count, sizes=there)
+        return ask_words(kind, ask=ask) + says.OF_SIZES(count=count, sizes=there)
     if kind in {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "DeviceIndex", "ModeConflict"}:
-        return _shared(kind, ask=ask) + says.OF_SO_MANY(count=count, profile=ask.gpu.mig)
+        return ask_words(kind, ask=ask) + says.OF_SO_MANY(count=count, profile=ask.gpu.mig)
     closed = device_cause(masks.ledger, name=name, kind=kind) if kind in OF_DEVICES and not ask.resource else None
-    why = _shared(kind, ask=ask) if closed is None else closed[0].on(name, index=closed[1])
+    why = ask_words(kind, ask=ask) if closed is None else closed[0].on(name, index=closed[1])
     return capacity.NEED(count=ask.gpu.count, available=left, profile=ask.gpu.mig) + capacity.COLON() + why

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.api.reasons.refusals import NODE_UNKNOWN
 from dovetail.engine.ledger.node_labels import NodeLabels
 from dovetail.engine.model.columns import OF_DEVICES, Bools, Ints, Table
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
@@ -310,7 +311,7 @@ class NodeTable:
         """Why the node takes no pods; empty when it does."""
         row = self._rows.get(name)
         if row is None or not self.columns["known"][row]:
-            return "node is not known yet"
+            return NODE_UNKNOWN().message
         return self._facts[name].obstacle
 
     def model_codes(self, admits: Callable[[Model], bool]) -> Ints:

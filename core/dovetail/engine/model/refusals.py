@@ -1,7 +1,9 @@
 """Why a node does not fit: a closed set of kinds, each with one sentence and numbers. Values only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from dovetail.api.meta import MessageDetail
 
 RefusalKind = Literal[
     "NoGPU", "WrongVendor", "WrongModel", "TooFewDevices", "DeviceIndex", "NotManaged", "Cordoned", "Unhealthy",
@@ -22,12 +24,15 @@ class Refusal:
     """One node's answer when it does not fit.
 
     `message` has numbers of this node; `text` is the same for every node that refuses for the same cause, since
-    kube-scheduler counts equal texts in its event.
+    kube-scheduler counts equal texts in its event. `details` are the clauses of `message` without the node's name in
+    front, and `text_details` those of `text`; empty where words of others are passed on.
     """
 
     kind: RefusalKind
     message: str
     text: str
+    details: tuple[MessageDetail, ...] = field(default=(), compare=False)
+    text_details: tuple[MessageDetail, ...] = field(default=(), compare=False)
 
     @property
     def unresolvable(self) -> bool:

@@ -17,6 +17,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.api.meta import key_of
 from dovetail.api.reasons import explain as says
+from dovetail.api.reasons import remedies as holds
 from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.cluster.objects import ClusterObjects
@@ -27,7 +28,7 @@ from dovetail.gpu.device_plugins import card_of
 from dovetail.gpu.request import WHOLE_MILLI, RequestError
 from dovetail.pods.allocation import AllocationError, allocation_in
 from dovetail.pods.device_plugin import asks_by_kind, vendor_devices
-from dovetail.query.explain.limits import BLIND, kept_to_pools, limited, with_pool_reasons
+from dovetail.query.explain.limits import kept_to_pools, limited, with_pool_reasons
 from dovetail.query.explain.subjects import Subject
 from dovetail.query.prices import Judge, judge_of_extender
 from dovetail.query.queue_view import QueueView, queue_view
@@ -47,7 +48,7 @@ class Explanation:
     answer: Answer | None = None
     held: tuple[ExplainedDevice, ...] = ()
     # How nodes and devices are compared, if any fit.
-    basis: str = ""
+    basis: Sentence = NOTHING
     # Every device of the subject's nodes.
     around: Mapping[str, Sequence[DeviceUse]] | None = None
 
@@ -68,19 +69,20 @@ def explain(subject: Subject, *, objects: ClusterObjects, now: datetime) -> Expl
     found = limited(found, subject=subject, nodes=question.nodes, objects=objects, now=now)
     # Omit the queue's note if it only says the summary with older numbers: a message is renewed every 30 s at most.
     notes = tuple(
-        note for note in subject.notes if not _without_numbers(note).endswith(f": {_without_numbers(found.summary)}")
+        note
+        for note in subject.notes
+        if not _without_numbers(note.message).endswith(f": {_without_numbers(found.summary)}")
     )
-    subject = replace(subject, notes=(*notes, BLIND) if objects.quotas is None else notes)
-    return Explanation(
-        subject=subject, sentence=_sentence(subject, found=found), answer=found, basis=basis if found.fitting else ""
-    )
+    subject = replace(subject, notes=(*notes, says.LIMITS_NOT_COUNTED()) if objects.quotas is None else notes)
+    basis = basis if found.fitting else NOTHING
+    return Explanation(subject=subject, sentence=_sentence(subject, found=found), answer=found, basis=basis)
 
 
 def _without_numbers(sentence: str) -> str:
     return re.sub(r"[0-9]+", "0", sentence)
 
 
-def _question(subject: Subject, *, objects: ClusterObjects, now: datetime) -> tuple[Question, str]:
+def _question(subject: Subject, *, objects: ClusterObjects, now: datetime) -> tuple[Question, Sentence]:
     assert subject.ask is not None, "what asks nothing has no question"
     own = subject.uid if subject.kind == "GPUJob" else _owning_job(subject, objects=objects)
     queue = queue_view(objects, now=now, without=own)
@@ -123,16 +125,16 @@ def _in_one_way(ask: Ask, *, workers: int, nodes: Sequence[str], view: ClusterVi
     return way_of(job, ledger=view.ledger, sites={"its": nodes})
 
 
-def _basis(question: Question, *, queue: Judge, extender: Judge) -> str:
+def _basis(question: Question, *, queue: Judge, extender: Judge) -> Sentence:
     """How nodes and devices are compared, in words."""
     term = extender.term
     if term.shortcoming:
-        return f"{term.shortcoming}; the choices in the cluster may be others"
+        return says.MAY_DIFFER(shortcoming=term.shortcoming)
     if term.live == "bestfit":
-        return "nodes and devices are compared by best fit"
+        return says.BY_BEST_FIT()
     if question.planned:
-        return f"nodes are compared {queue.words}, as the queue plans, and devices {extender.words}"
-    return f"fragmentation is computed {extender.words}"
+        return says.NODES_COMPARED() + queue.words + says.AND_DEVICES() + extender.words
+    return says.FRAGMENTATION_IS() + extender.words
 
 
 def _owning_job(subject: Subject, *, objects: ClusterObjects) -> str:
@@ -146,15 +148,15 @@ def _holder(pod: Pod, *, jobs: Mapping[str, GPUJob], near: str, queue: QueueView
     meta = pod.metadata
     job = jobs.get(f"{meta.namespace}/{meta.labels.get(names.LABEL_JOB, '')}")
     if job is None:
-        return Holder(name=f"pod {meta.namespace}/{meta.name}")
+        return Holder(called=holds.HOLDING_POD(pod=f"{meta.namespace}/{meta.name}"))
     return _holder_job(job, near=near, queue=queue)
 
 
 def _holder_job(job: GPUJob, *, near: str, queue: QueueView) -> Holder:
     meta, status = job.metadata, job.status
-    called = f"job {status.number}" if status.number else f"job {meta.name}"
-    where = "" if meta.namespace == near else f" of namespace {meta.namespace}"
-    return Holder(name=called + where, ends_by=_ends_by(job, queue=queue))
+    name, elsewhere = str(status.number) if status.number else meta.name, meta.namespace != near
+    called = holds.HOLDING_JOB_OF(job=name, namespace=meta.namespace) if elsewhere else holds.HOLDING_JOB(job=name)
+    return Holder(called=called, ends_by=_ends_by(job, queue=queue))
 
 
 def _ends_by(job: GPUJob, *, queue: QueueView) -> str:

@@ -5,16 +5,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from msgspec.structs import replace as with_fields
-
 from dovetail import names
-from dovetail.answers.explain.answer import Answer
-from dovetail.answers.questions import ExplainedChange
+from dovetail.answers.explain.answer import Answer, change
+from dovetail.answers.explain.nodes import closed
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.api.reasons import explain as explains
 from dovetail.api.reasons import queue as says
+from dovetail.api.reasons import remedies
 from dovetail.api.reasons.catalog import about_pod
+from dovetail.api.reasons.clause import Sentence
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.cpu_fallback import cpu_after_seconds
@@ -35,7 +35,6 @@ from dovetail.queue.verdicts import Verdict, Waits, why_of
 # Reasons to wait that more room alone does not end.
 _NOT_ROOM: Final = frozenset({"Quota", "Reserved", "Priority"})
 _NEVER: Final = frozenset({says.NEVER_FITS.code, says.NEVER_FITS_AT_LEAST.code})
-BLIND: Final = "limits are not counted: that takes the right to list GPUQuotas"
 
 
 def kept_to_pools(subject: Subject, *, objects: ClusterObjects) -> Subject:
@@ -52,17 +51,18 @@ def with_pool_reasons(found: Answer, *, subject: Subject, objects: ClusterObject
     if isinstance(pools, Refused) or not pools:
         return found
     wanted = " or ".join(pools)
-    outside = explains.NOT_IN_POOLS(pools=wanted).message
+    outside = explains.NOT_IN_POOLS(pools=wanted)
     inside = {node.metadata.name for node in objects.nodes if node.metadata.labels.get(names.LABEL_POOL) in pools}
     nodes = tuple(
-        with_fields(node, message=outside, text=outside)
+        closed(node.node, reason=node.reason, says=outside)
         if node.reason == "NodeAffinity" and node.node not in inside
         else node
         for node in found.nodes
     )
-    changes = tuple(change for change in found.changes if change.kind != "NodeAffinity" or change.node in inside)
+    changes = tuple(each for each in found.changes if each.kind != "NodeAffinity" or each.node in inside)
     sentence = found.sentence if found.fits else found.sentence + explains.SEARCHED_POOLS(pools=wanted)
-    return replace(found, nodes=nodes, changes=changes, sentence=sentence)
+    clauses = {**found.clauses, outside.message: outside.clauses}
+    return replace(found, nodes=nodes, changes=changes, sentence=sentence, clauses=clauses)
 
 
 def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: ClusterObjects, now: datetime) -> Answer:
@@ -76,8 +76,8 @@ def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: C
         return found
     why = about_pod(why_of(kept)) if subject.kind == "Pod" else why_of(kept)
     # Changes that only make room would not suffice.
-    change = ExplainedChange(kind="Limit", text=_what_helps(kept))
-    return replace(found, fits=False, sentence=why, reason=kept.reason, changes=(change,))
+    helps = change("Limit", says=_what_helps(kept))
+    return replace(found, fits=False, sentence=why, reason=kept.reason, changes=(helps,))
 
 
 def _may_start_otherwise(subject: Subject, *, objects: ClusterObjects) -> bool:
@@ -188,18 +188,16 @@ def _asked(
     )
 
 
-def _what_helps(kept: Waits) -> str:
+def _what_helps(kept: Waits) -> Sentence:
     if kept.reason == "Reserved":
-        return "give the job a time limit that ends it before the reservation begins, or wait until that is over"
+        return remedies.END_BEFORE_RESERVATION()
     if kept.reason == "Provisioning":
-        return "wait until an autoscaler adds the nodes, or ask for what existing nodes have"
+        return remedies.WAIT_FOR_NODES()
     codes = {each.code for each in kept.details}
     if not codes.isdisjoint(_NEVER):
-        return "ask for no more than the limit, or have it raised"
+        return remedies.ASK_WITHIN_LIMIT()
     if says.POOL_NOT_ALLOWED.code in codes:
-        return "ask for a pool that the quota allows"
+        return remedies.ASK_ALLOWED_POOL()
     if kept.reason == "Quota":
-        return "wait until some of what counts for the limit has ended, or have it raised"
-    if kept.reason == "Priority":
-        return "wait until the job that the room is kept for has started, or set a time limit that ends before that"
-    return "wait until the jobs before it in the queue have started and some have ended"
+        return remedies.WAIT_FOR_LIMIT()
+    return remedies.WAIT_FOR_KEPT() if kept.reason == "Priority" else remedies.WAIT_FOR_BEFORE()

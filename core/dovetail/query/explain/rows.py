@@ -1,12 +1,16 @@
 """An explanation as an answer. Pure."""
 
+from typing import TypeVar
+
 from msgspec.structs import replace as with_fields
 
 from dovetail.answers import questions
-from dovetail.answers.questions import Asked, NeighbourDevice
+from dovetail.answers.questions import Asked, ExplainedCause, ExplainedChange, ExplainedNode, NeighbourDevice
 from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.query.explain.explanation import Explanation
 from dovetail.query.explain.subjects import Subject
+
+Said = TypeVar("Said", ExplainedChange, ExplainedCause)
 
 
 def explanation_row(found: Explanation, *, reader: Reader = EVERYTHING) -> questions.Explanation:
@@ -27,16 +31,29 @@ def explanation_row(found: Explanation, *, reader: Reader = EVERYTHING) -> quest
         fits=answer.fits if answer else None,
         reason=answer.reason if answer else "",
         asked=_asked(subject),
-        notes=list(map(readable, subject.notes)),
-        basis=readable(found.basis),
-        changes=[with_fields(each, text=readable(each.text)) for each in (answer.changes if answer else ())],
-        causes=[with_fields(each, text=readable(each.text)) for each in (answer.causes if answer else ())],
-        nodes=[
-            with_fields(each, message=readable(each.message), text=readable(each.text), note=readable(each.note))
-            for each in (answer.nodes if answer else ())
-        ],
+        notes=[readable(note.message) for note in subject.notes],
+        note_details=[reader.details(note) for note in subject.notes],
+        basis=readable(found.basis.message),
+        basis_details=reader.details(found.basis),
+        changes=[_readable(each, reader=reader) for each in (answer.changes if answer else ())],
+        causes=[_readable(each, reader=reader) for each in (answer.causes if answer else ())],
+        nodes=[_node(each, reader=reader) for each in (answer.nodes if answer else ())],
         held=list(found.held),
         around=_around(found) if reader.everything else [],
+    )
+
+
+def _readable(found: Said, *, reader: Reader) -> Said:
+    return with_fields(found, text=reader.readable(found.text), details=reader.readable_details(found.details))
+
+
+def _node(found: ExplainedNode, *, reader: Reader) -> ExplainedNode:
+    return with_fields(
+        found,
+        message=reader.readable(found.message),
+        text=reader.readable(found.text),
+        note=reader.readable(found.note),
+        details=reader.readable_details(found.details),
     )
 
 

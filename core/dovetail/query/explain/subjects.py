@@ -64,7 +64,7 @@ class Subject:
     pod_spec: Mapping[str, Any] = field(default_factory=dict)
     pods: tuple[Pod, ...] = ()
     said: Sentence = NOTHING
-    notes: tuple[str, ...] = ()
+    notes: tuple[Sentence, ...] = ()
     admitted: bool = False
 
 
@@ -112,24 +112,24 @@ def _pod_state(subject: Subject, *, pod: Pod, vendors: Vendors) -> Subject:
     return replace(subject, state="placed") if pod.spec.node_name else subject
 
 
-def _cure(pod: Pod, *, vendors: Vendors) -> tuple[str, ...]:
+def _cure(pod: Pod, *, vendors: Vendors) -> tuple[Sentence, ...]:
     """How a pod without a node that asks for GPUs in other systems' words gets them from Dovetail."""
     cure = None if pod.spec.node_name else remedy(pod, vendors=vendors)
-    return () if cure is None else (cure,)
+    return () if cure is None else (says.REMEDY(remedy=cure),)
 
 
-def _gates(pod: Pod, *, jobs: Sequence[GPUJob]) -> tuple[str, ...]:
+def _gates(pod: Pod, *, jobs: Sequence[GPUJob]) -> tuple[Sentence, ...]:
     gates = [gate.name for gate in pod.spec.scheduling_gates]
     if not gates:
         return ()
-    said = f"kube-scheduler does not look at it while it has the gates {', '.join(gates)}"
+    said = says.GATED(gates=", ".join(gates))
     group, is_alone = pod.metadata.labels.get(names.POD_GROUP), names.LABEL_QUEUE in pod.metadata.labels
     if names.QUEUE_GATE not in gates:
         return (said,)
     if (own := _record(jobs, of=pod.metadata.uid)) is not None:
-        why = f": {own.status.reason}, {own.status.message}" if own.status.reason else ""
-        name = own.metadata.name
-        return (said, f"it waits in the queue as GPUJob {name}{why}", f"dovetail explain job {name} says more")
+        name, reason = own.metadata.name, own.status.reason
+        why = says.REASON_AND_WORDS(reason=reason) + _words(own.status) if reason else NOTHING
+        return (said, says.QUEUED_AS(job=name) + why, says.EXPLAIN_SAYS_MORE(job=name))
     if not (group or is_alone):
         controller = controller_of(pod)
         whole = None if controller is None else _record(jobs, of=controller.uid)
@@ -137,7 +137,7 @@ def _gates(pod: Pod, *, jobs: Sequence[GPUJob]) -> tuple[str, ...]:
     plain = (POD_GROUPS, group) if group else (SINGLE_PODS, pod.metadata.name)
     kind, name = gang_in(pod.metadata) or plain
     record = name_with(kind.prefix, name=name)
-    return (said, f"it waits in the queue as GPUJob {record}, and dovetail explain {record} says what for")
+    return (said, says.QUEUED_AS(job=record) + says.EXPLAIN_SAYS_WHY(job=record))
 
 
 def _record(jobs: Sequence[GPUJob], *, of: str) -> GPUJob | None:
@@ -146,14 +146,19 @@ def _record(jobs: Sequence[GPUJob], *, of: str) -> GPUJob | None:
     return next(owned, None)
 
 
-def _seat(pod: Pod, *, record: GPUJob) -> str:
+def _seat(pod: Pod, *, record: GPUJob) -> Sentence:
     """What a gated pod of an object in the queue waits for."""
     if why := misfit(pod.metadata.annotations, record=record):
-        return why
+        return says.WORDS(message=why)
     name, phase = record.metadata.name, record.status.phase
     if phase in {"Starting", "Running"}:
-        return f"its gate opens once another pod of GPUJob {name} has ended: all seats are taken"
-    return f"its gate opens when GPUJob {name} starts, which is {phase or 'new'} now"
+        return says.SEATS_TAKEN(job=name)
+    return says.GATE_OPENS_AT_START(job=name, phase=phase or "new")
+
+
+def _words(status: GPUJobStatus) -> Sentence:
+    """The message of a status, with its clauses where they are known."""
+    return sentence_from(status) if status.details else says.WORDS(message=status.message)
 
 
 def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job | None = None) -> Subject:
@@ -197,13 +202,15 @@ def _job_state(subject: Subject, *, job: GPUJob, child: Job | None) -> Subject:
     if status.phase in {"Starting", "Running"} and not missing:
         return replace(subject, state="placed")
     if status.phase == "Starting":
-        note = f"the queue has admitted it: {missing} of {job.spec.workers} workers have no node yet"
+        note = says.ADMITTED(missing=missing, workers=job.spec.workers)
         return replace(subject, workers=missing, notes=(note,), admitted=True)
     if status.phase in {"Held", "Suspended"}:
-        return replace(subject, state="held", notes=(f"it is {status.phase.lower()}{_in_brackets(job)}",))
+        held = says.IS_HELD() if status.phase == "Held" else says.IS_SUSPENDED()
+        why = _because(job)
+        return replace(subject, state="held", notes=(held + says.IN_BRACKETS(why=why) if why else held,))
     if status.phase is None:
-        return replace(subject, notes=("no operator has seen it yet",))
-    said = [f"the queue says {status.reason}: {status.message}"] if status.reason else []
+        return replace(subject, notes=(says.NOT_SEEN(),))
+    said = [says.QUEUE_SAYS(reason=status.reason) + _words(status)] if status.reason else []
     return replace(subject, notes=(*said, *_in_the_queue(status)))
 
 
@@ -215,37 +222,27 @@ def _missing(job: GPUJob, *, pods: Sequence[Pod], child: Job | None) -> int:
     return workers_without_node(sized(job, child=child, verdict=None), child=child, pods=pods)
 
 
-def _in_the_queue(status: GPUJobStatus) -> list[str]:
+def _in_the_queue(status: GPUJobStatus) -> list[Sentence]:
     """Notes on a waiting job: its place in the queue, its expected start, its reserved room."""
     place = status.queue
     if place is None:
         return []
-    said = [f"it is at place {place.position} of the queue"]
+    said = [says.AT_PLACE(position=place.position)]
     if place.estimated_start is not None:
-        basis = f": {place.basis}" if place.basis else ""
-        said.append(f"it is expected to start at {place.estimated_start}{basis}")
-        if place.estimated_start_earliest and place.estimated_start_latest:
-            said.append(
-                f"its bounds, which nine in ten starts are to keep: {place.estimated_start_earliest} to "
-                f"{place.estimated_start_latest}{_as_held(place.bounds_held)}"
-            )
+        expected = says.EXPECTED_AT(time=place.estimated_start)
+        said.append(expected + says.ON_BASIS(basis=place.basis) if place.basis else expected)
+        earliest, latest, held = place.estimated_start_earliest, place.estimated_start_latest, place.bounds_held
+        if earliest and latest:
+            bounds = says.BOUNDS(earliest=earliest, latest=latest)
+            said.append(bounds if held is None else bounds + says.BOUNDS_HELD(percent=f"{100 * held:.0f}"))
     if place.reserved is not None:
         nodes = ", ".join(f"{node.name} ({node.workers})" for node in place.reserved.nodes)
-        said.append(f"room is kept for its workers on {nodes}, for {place.reserved.time} at the latest")
+        said.append(says.ROOM_KEPT(nodes=nodes, time=place.reserved.time))
     if status.reason == FRAGMENTATION.code and status.number is not None:
-        said.append(f"others that restart elsewhere may leave it room: dovetail move plan {status.number} tries that")
+        said.append(says.TRY_MOVES(number=status.number))
     return said
-
-
-def _as_held(level: float | None) -> str:
-    return "" if level is None else f" ({level:.0%} of the latest jobs here did)"
 
 
 def _because(job: GPUJob) -> str:
     status = job.status
     return ": ".join(filter(None, (status.reason, status.message)))
-
-
-def _in_brackets(job: GPUJob) -> str:
-    why = _because(job)
-    return f" ({why})" if why else ""

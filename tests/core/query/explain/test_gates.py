@@ -23,7 +23,7 @@ def test_a_pod_in_the_queue_names_the_gpujob_that_says_why_it_waits(
     meta = {"name": "worker-0", "namespace": "team", "labels": labels, "annotations": annotations}
     spec = {"containers": [{"name": "main"}], "schedulingGates": [{"name": names.QUEUE_GATE}]}
     notes = of_pod({"metadata": meta, "spec": spec}, settings=Settings()).notes
-    assert notes == (
+    assert tuple(map(str, notes)) == (
         "kube-scheduler does not look at it while it has the gates dovetail.dev/queue",
         f"it waits in the queue as GPUJob {record}, and dovetail explain {record} says what for",
     )
