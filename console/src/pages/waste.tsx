@@ -3,7 +3,7 @@ import { CircleCheck, Leaf } from "lucide";
 import { useSignal } from "@preact/signals";
 import { usePolled } from "../api/polled";
 import type { DeviceRow, JobDevice, JobRow, RightSizePage, RightSizeRow } from "../api/types";
-import { age, duration, gib, gpus, number, percent } from "../format";
+import { age, duration, gib, gpus, moment, number, percent } from "../format";
 import { jobs, keyOf, nodes } from "../live/store";
 import { Button } from "../design/button";
 import { Card } from "../design/card";
@@ -155,11 +155,18 @@ function Idle() {
         <li key={keyOf(job)}>
           <span class="grow"><JobLink job={job} /></span>
           <span class="end">{shortUser(job.user)}, {t("ofGpus", job.gpus)}</span>
-          <span class="below">{job.idle}</span>
+          <span class="below"><IdleSince said={job.idle} /></span>
         </li>
       ))}
     </ul>
   );
+}
+
+const TIME = /\d{4}-\d\d-\d\dT[\d:]{8}Z/;
+
+function IdleSince({ said }: { said: string }) {
+  const since = TIME.exec(said)?.[0];
+  return since ? <>{t("noWorkSince", moment(since))}</> : <English text={said} />;
 }
 
 const SIZES_AGAIN_MS = 30_000;

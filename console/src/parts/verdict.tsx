@@ -28,7 +28,7 @@ export function Verdict({ said }: { said: DryRun }) {
       {said.message && <p>{messageOf(said)}</p>}
       {said.outcome === "Waits" && <p>{startOf(said)}</p>}
       {said.preemption && <p>{preemptionOf(said.preemption)}</p>}
-      {said.start?.basis && <p class="note"><English text={said.start.basis} /></p>}
+      {said.start?.basis && <p class="note basis"><English text={said.start.basis} /></p>}
     </>
   );
 }

@@ -153,6 +153,7 @@ export const PAGES = {
   seatOther: ["held by others", "被其他作业占用"],
   planSpan: ["{0} back and ahead", "前后各 {0}"],
   holdersTitle: ["Idle GPUs, by who holds them", "空闲 GPU 的占用者"],
+  noWorkSince: ["No GPU work since {0}", "自 {0} 起没有 GPU 工作"],
   idleGpuHours: ["Idle GPU hours", "空闲 GPU 小时"],
   idleHoursOfJobs: ["Idle GPU hours were promised but not used, measured since the start of the job.", "空闲 GPU 小时：自作业启动以来已承诺但未使用，按测量计算。"],
   idleHoursOfOthers: ["Idle GPU hours were promised but not used, measured in the last {0} days.", "空闲 GPU 小时：最近 {0} 天已承诺但未使用，按测量计算。"],

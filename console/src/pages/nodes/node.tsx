@@ -10,7 +10,7 @@ import { PageHead } from "../../design/page";
 import { type Column, Table } from "../../design/table";
 import { age, gib, gpus, percent } from "../../format";
 import { jobs, keyOf, nodes, sequence } from "../../live/store";
-import { FINISHED, JobLink, PhaseBadge, requestOf, shortUser } from "../../parts/basics";
+import { English, FINISHED, JobLink, PhaseBadge, requestOf, shortUser } from "../../parts/basics";
 import { DeviceBadge, NodeBadge } from "../../parts/devices";
 import { promisedOf, useOf } from "../../parts/use";
 import { pathTo, place } from "../../router";
@@ -27,7 +27,7 @@ export function NodePage() {
   const here = jobs.value.filter((job) => !FINISHED.has(job.phase) && job.nodes.includes(name));
   return (
     <>
-      <PageHead crumbs={<a href={pathTo("nodes")}>{t("nodes")}</a>} title={<>{name} <NodeBadge node={node} /></>} lead={node.message || node.stale || undefined} actions={<ButtonLink href={`${pathTo("plan")}?search=${encodeURIComponent(name)}`}>{t("toPlan")}</ButtonLink>} />
+      <PageHead crumbs={<a href={pathTo("nodes")}>{t("nodes")}</a>} title={<>{name} <NodeBadge node={node} /></>} lead={node.message || node.stale ? <English text={node.message || node.stale} /> : undefined} actions={<ButtonLink href={`${pathTo("plan")}?search=${encodeURIComponent(name)}`}>{t("toPlan")}</ButtonLink>} />
       <div class="tiles">
         <StatTile label={t("promised")} value={gpus(use.promised)} of={t("ofGpus", use.total)} />
         <StatTile label={t("usedOfPromised")} value={use.promised ? percent(use.used / use.promised) : "–"} note={t("idleGpusNote", gpus(use.idle))} />

@@ -39,7 +39,7 @@ export function Findings({ node }: { node?: string }) {
                 </span>
               </summary>
               <div class="stack tight">
-                {each.fix && <p>{t("fix", each.fix)}</p>}
+                {each.fix && <p>{t("fix", "")}<English text={each.fix} /></p>}
                 <p class="muted"><NodeLinks names={each.nodes} /></p>
               </div>
             </details>

@@ -49,8 +49,8 @@ function OfJob({ asked }: { asked: string }) {
   if (!found) return <Skeleton lines={4} />;
   return (
     <div class="stack">
-      {found.holds ? <Plan found={found} /> : <p><English text={found.summary} /></p>}
-      {found.notes.map((note) => <p key={note} class="note"><English text={note} /></p>)}
+      {found.holds ? <Plan found={found} /> : <p class="no-moves"><English text={found.summary} /></p>}
+      {found.notes.map((note) => <p key={note} class="note no-moves"><English text={note} /></p>)}
       <Command lines={[`dovetail move plan ${found.job.number ?? name} --namespace ${namespace}`]} />
     </div>
   );

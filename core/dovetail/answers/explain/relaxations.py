@@ -98,7 +98,7 @@ def _less_gpu(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedChang
 def _fewer_gpus(question: Question, *, gpu: GPURequest) -> Iterator[ExplainedChange]:
     count = _most(gpu.count - 1, fits=lambda count: _fits_gpu(question, gpu=replace(gpu, count=count)))
     if count:
-        instead = says.FEWER(count=count, asked=gpu.count, profile=gpu.mig)
+        instead = says.FEWER_GPUS(count=count, asked=gpu.count, profile=gpu.mig)
         yield from _instead(question, gpu=replace(gpu, count=count), kind="FewerGPUs", instead=instead)
 
 

@@ -35,7 +35,7 @@ END_STRANGERS: Final = clause(
 
 # Other requests
 FEWER_WORKERS: Final = clause("AskFewerWorkers", "ask for at most {count:worker|workers} instead of {asked}")
-FEWER: Final = for_devices("AskFewerGPUs", "AskFewerInstances", "ask for at most {count:#} instead of {asked}")
+FEWER_GPUS: Final = for_devices("AskFewerGPUs", "AskFewerInstances", "ask for at most {count:#} instead of {asked}")
 OTHER_PROFILE: Final = clause("AskOtherProfile", "ask for the MIG profile {profile} instead of {asked}")
 SMALLER_SHARE: Final = clause("AskSmallerShare", "ask for a share of at most {share} instead of {asked}")
 SHARE_OF_WHOLE: Final = clause("AskShareOfWhole", "ask for a share of at most {share} instead of a whole GPU")
