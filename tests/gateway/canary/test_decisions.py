@@ -62,6 +62,9 @@ def decided(answer: Any, *, namespace: str) -> Any:
     found = {
         key: _amounts(value) if key in _TEXTS else decided(value, namespace=namespace) for key, value in answer.items()
     }
+    if "parameters" in found:
+        # Of a clause, which is a part of one of those sentences.
+        found["parameters"] = {name: _amounts(value) for name, value in answer["parameters"].items()}
     for kind in ("shifted", "victims", "cancelled", "released", "heldUp"):
         if kind in found:
             found[kind] = [each for each in found[kind] if each.get("job", each)["namespace"] == namespace]
