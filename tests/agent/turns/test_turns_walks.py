@@ -34,6 +34,8 @@ from tests.background import running
 NODE: Final = make_node()
 INVENTORY: Final = SimulatedProvider().inventory(NODE)
 MEASURED_EVERY, LOOKS, TURN_SECONDS = 15.0, 3, 2.0
+# Less than this between two measurements does not show.
+SHOWN_SECONDS: Final = 0.5
 # How long a pod may be stopped for one that computes nothing, and two may run together: the longest wait for a turn,
 # and then until the measurement after next.
 KNOWN_SECONDS: Final = 100.0
@@ -56,7 +58,7 @@ class Pod:
     is_busy: bool
     since: float
     is_frozen: bool = False
-    has_computed: bool = False
+    computed_seconds: float = 0.0
 
     @property
     def devices(self) -> frozenset[str]:
@@ -124,7 +126,7 @@ class World:
             return
         computing = [each for each in self.pods.values() if each.is_busy and not each.is_frozen]
         for pod in computing:
-            pod.has_computed = True
+            pod.computed_seconds += self._at - before
         if not self._has_turns_for(WATCHED_SECONDS, now=before):
             return
         known = [each for each in computing if before - each.since >= KNOWN_SECONDS]
@@ -146,7 +148,7 @@ class World:
         self.pass_time()
         self._measured = self._at, tuple(self._sample(each.uuid) for each in INVENTORY.devices)
         for pod in self.pods.values():
-            pod.has_computed = False
+            pod.computed_seconds = 0.0
 
     def look(self) -> None:
         """A look of the agent, at the last measurement."""
@@ -169,7 +171,7 @@ class World:
                 pid=number,
                 used_mib=900,
                 pod_uid=uid,
-                utilization=(0.7 if pod.has_computed else 0.0) if pod.is_told else None,
+                utilization=(0.7 if pod.computed_seconds >= SHOWN_SECONDS else 0.0) if pod.is_told else None,
             )
             for number, (uid, pod) in enumerate(held.items())
         )
