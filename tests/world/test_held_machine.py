@@ -142,9 +142,9 @@ class HeldMachine(RuleBasedStateMachine):
             self.world.server.change("gpujobs", found, lambda job: job["spec"].update(suspend=held))
         self.pass_time(seconds)
 
-    @rule(data=st.data(), suspended=st.booleans(), seconds=_PAUSES)
-    def suspend_or_resume(self, data: st.DataObject, suspended: bool, seconds: float) -> None:
-        """Its owner suspends the object, which waits for its turn again, or resumes it without a turn."""
+    @rule(data=st.data(), seconds=_PAUSES)
+    def suspend(self, data: st.DataObject, seconds: float) -> None:
+        """Its owner suspends the object; it waits for its turn again."""
         name = self._draw(data, groups=False)
         kind = None if name is None else KINDS[self.wishes.alive[name].kind]
         if name is not None and kind is not None and kind.path:
@@ -153,7 +153,7 @@ class HeldMachine(RuleBasedStateMachine):
                 at = found["spec"]
                 for step in kind.path[:-1]:
                     at = at.setdefault(step, {})
-                at[kind.path[-1]] = suspended
+                at[kind.path[-1]] = True
 
             self.world.server.change(kind.plural, f"{NAMESPACE}/{name}", hold)
         self.pass_time(seconds)

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.world.api import Values
+from tests.world.guests import NAMESPACE
 from tests.world.kinds import KINDS
 from tests.world.test_held_machine import SETTLED, HeldMachine
 
@@ -37,3 +39,42 @@ def test_a_guest_that_was_scaled_to_nothing_starts_again_with_fewer(kind: str, s
         _scaled(machine, to=2)
     finally:
         machine.teardown()
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.path])
+def test_a_guest_that_its_owner_resumes_without_a_turn_gets_nothing_beyond_the_quota(
+    kind: str, seed: int | None
+) -> None:
+    """`suspend: false` by a user passes the queue, and the gates of the pods hold."""
+    machine = HeldMachine()
+    try:
+        machine.begin(seed=seed, kind=kind, count=3, gpu="1")
+        machine.limit(1, SETTLED)
+        _set_suspended(machine, suspended=True)
+        assert not _held_milli(machine)
+        _set_suspended(machine, suspended=False)
+        assert _held_milli(machine) <= 1000
+        machine.limit(None, SETTLED)
+        assert _held_milli(machine) == 3000
+    finally:
+        machine.teardown()
+
+
+def _set_suspended(machine: HeldMachine, *, suspended: bool) -> None:
+    kind = KINDS[machine.wishes.alive["x"].kind]
+
+    def change(found: Values) -> None:
+        at = found["spec"]
+        for step in kind.path[:-1]:
+            at = at.setdefault(step, {})
+        at[kind.path[-1]] = suspended
+
+    machine.world.server.change(kind.plural, f"{NAMESPACE}/x", change)
+    machine.settle()
+
+
+def _held_milli(machine: HeldMachine) -> int:
+    """What pods with a node and planned workers hold."""
+    ledger = machine.world.cluster.extender.ledger
+    return sum(claim.milli for claim in ledger.claims() if ledger.claim(claim.key) is not None)

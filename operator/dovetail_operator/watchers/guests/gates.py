@@ -77,6 +77,11 @@ class Gates:
         """Whether all pods of the guest are gated."""
         return self._living.get(found.key, set()) <= self._gated.get(found.key, set())
 
+    def has_no_worker(self, found: Known, *, record: GPUJob) -> bool:
+        """Whether all pods of the guest that need a seat are gated. A head without GPUs may run."""
+        open_ = self._living.get(found.key, set()) - self._gated.get(found.key, set())
+        return not any(_is_worker(pod, record=record) for key in open_ if (pod := self._pods.get(key)) is not None)
+
     def _waiting(self, found: Known) -> list[Pod]:
         """The gated pods that the guest's own gates may open for: of a gang in the order of ranks."""
         waiting = [pod for pod in self._all_gated(found) if _may_open(pod, of=found)]

@@ -383,10 +383,10 @@ class GuestKeeper:
             await self._say_scheduled(group, record=record)
 
     async def _has_no_plan(self, found: Known, *, record: GPUJob) -> bool:
-        """Whether a resumed guest, of which nothing runs, has pods and no plan by which they could start."""
+        """Whether a resumed guest, of which no worker runs, has pods and no plan by which they could start."""
         if isinstance(found.guest, PodGroup) or record.spec.gpu is None or record.status.placement is not None:
             return False
-        if not self._gates.is_idle(found) or not self._gates.unseated(found, record=record):
+        if not self._gates.has_no_worker(found, record=record) or not self._gates.unseated(found, record=record):
             return False
         # The store may not have the plan yet that was just written.
         return (await writes.newest(self._client, record=record)).status.placement is None
