@@ -184,6 +184,13 @@ class Rules:
             elif waiting:
                 assert job.status.reason, f"{key} says that it runs, and its workers {waiting} wait"
 
+    def check_others_jobs(self) -> None:
+        """Of a job that Kueue admits, the queue says nothing."""
+        state = self._world.operator.state
+        for key, job in self._world.jobs().items():
+            if job.metadata.labels.get(names.KUEUE_QUEUE):
+                assert job.metadata.uid not in state.decisions.verdicts, f"{key} is Kueue's, and the queue judges it"
+
     # --- ends --------------------------------------------------------------------------------------------------
 
     def check_ends(self) -> None:

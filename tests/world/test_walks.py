@@ -290,6 +290,7 @@ class Walker:
         self.laws.check_statuses()
         self.laws.check_starts()
         self.laws.check_workers()
+        self.laws.check_others_jobs()
         self.laws.is_calm = True
 
 
