@@ -27,7 +27,7 @@ demo-down: $(STAMP) ## Stop the demo, and remove its processes and files
 # What depends most on the version of Kubernetes: objects and CRDs, the extender's protocol, webhook and policies, the Job
 # controller under gangs and arrays, shares, Bindings.
 ON_EACH_VERSION := $(addprefix tests/cluster/test_,$(addsuffix .py,chart admission lifecycle attach extender \
-  certificates agent ownership drivers mixes))
+  certificates agent ownership drivers at_rest))
 
 # Four wait on a control plane most of the time; the fifth computes. See docs/testing.md.
 WORKERS ?= 5

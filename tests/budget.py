@@ -1,4 +1,4 @@
-"""What each group of tests took, next to its budget: a table at the end of a parallel run. It fails nothing.
+"""What a parallel run took: each group of tests next to its budget, then the longest lanes and files. It fails nothing.
 
 Processor time is that of the process that runs the test, and of the programs that ended during it.
 """
@@ -10,11 +10,16 @@ from typing import Any, Final
 
 import pytest
 
+from tests import lanes
 from tests.groups import Group, groups
 
 _CPU: Final = "cpu_seconds"
+# How many lanes and files are shown.
+_LONGEST: Final = 30
+# By the name of a group, a lane or a file.
+Totals = dict[str, Counter[str]]
 _started = pytest.StashKey[float]()
-_totals = pytest.StashKey[dict[str, Counter[str]]]()
+_adder = pytest.StashKey["_Adder"]()
 
 
 def _cpu() -> float:
@@ -39,32 +44,41 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where the process that collects the reports adds them up."""
-    config.stash[_totals] = {}
-    config.pluginmanager.register(_Adder(config.stash[_totals]))
+    config.stash[_adder] = _Adder()
+    config.pluginmanager.register(config.stash[_adder])
 
 
 class _Adder:
-    def __init__(self, totals: dict[str, Counter[str]]) -> None:
-        self._totals = totals
+    def __init__(self) -> None:
+        self.groups: Totals = {}
+        self.lanes: Totals = {}
+        self.files: Totals = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        total = self._totals.setdefault(groups().of(report.nodeid).name, Counter())
-        total["seconds"] += report.duration
-        if report.when == "teardown":
-            total["tests"] += 1
-            total[_CPU] += dict(report.user_properties).get(_CPU, 0.0)
+        """The fixture of a whole file counts for its first and its last test."""
+        for totals, name in (
+            (self.groups, groups().of(report.nodeid).name),
+            (self.lanes, lanes.lane(report.nodeid)),
+            (self.files, report.nodeid.partition("::")[0]),
+        ):
+            total = totals.setdefault(name, Counter())
+            total["seconds"] += report.duration
+            if report.when == "teardown":
+                total["tests"] += 1
+                total[_CPU] += dict(report.user_properties).get(_CPU, 0.0)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The table, where several processes ran the tests: a run of a few files says nothing of a group."""
+    """The tables, where several processes ran the tests: a run of a few files says nothing of a group."""
     if not getattr(config.option, "numprocesses", None) or hasattr(config, "workerinput"):
         return
     terminalreporter.section("Seconds by group, and the budget of tests/groups.toml")
-    for line in table(config.stash[_totals]):
+    found = config.stash[_adder]
+    for line in (*longest("lane", found.lanes), "", *longest("file", found.files), "", *table(found.groups)):
         terminalreporter.line(line)
 
 
-def table(totals: dict[str, Counter[str]]) -> Iterator[str]:
+def table(totals: Totals) -> Iterator[str]:
     """One line for each group that ran, then those above their budget."""
     load = os.getloadavg()[0]
     yield f"{'group':<32}{'tests':>7}{'processor':>11}{'start to end':>14}{'budget':>8}"
@@ -75,6 +89,13 @@ def table(totals: dict[str, Counter[str]]) -> Iterator[str]:
     over = [f"{group.name} by {excess:.0f} s" for group, total in ran if (excess := above(group, total)) > 0]
     yield f"Load average at the end {load:.1f} on {os.cpu_count()} cores"
     yield f"OVER BUDGET: {', '.join(over)}" if over else "Every group keeps its budget"
+
+
+def longest(what: str, totals: Totals) -> Iterator[str]:
+    """The lanes or files that took longest from start to end, and their processor time."""
+    yield f"{what:<58}{'tests':>7}{'processor':>11}{'start to end':>14}"
+    for name, total in sorted(totals.items(), key=lambda each: -each[1]["seconds"])[:_LONGEST]:
+        yield f"{name:<58}{total['tests']:>7}{total[_CPU]:>11.0f}{total['seconds']:>14.0f}"
 
 
 def above(group: Group, total: Counter[str]) -> float:
