@@ -1,9 +1,10 @@
 """Which tests run one after the other in one process of a parallel run, and which of them begin first.
 
-A lane is the unit that pytest-xdist gives to a worker. Files of tests/cluster that change or fill their sandbox form
-two lanes, each with a sandbox of its own. The others share a third sandbox, each file a lane. The tests of the real
-node form a lane, because a machine has at most one. All these mostly wait, so they begin first. Of all other tests each
-file is a lane, taken by any worker that is free.
+A lane is the unit that pytest-xdist gives to a worker. The tests of the real node form a lane, because a machine has at
+most one, and so do the tests that start and end sandboxes themselves. Of all other tests each file is a lane, taken by
+any worker that is free. A file of tests/cluster that changes or fills its sandbox takes one of two that no other file
+uses meanwhile; `tests/scheduler.py` gives out no more of these files than that at a time. The others share a third one.
+Lanes with a control plane mostly wait, so they begin first.
 """
 
 from pathlib import PurePosixPath
@@ -11,9 +12,11 @@ from typing import Final
 
 import pytest
 
-FIRST_SANDBOX: Final = "cluster, first sandbox"
-SECOND_SANDBOX: Final = "cluster, second sandbox"
-SHARED_SANDBOX: Final = "cluster, shared sandbox"
+# The sandboxes of tests/cluster: one that several files use at the same time, and those that a file has for itself.
+SHARED_SANDBOX: Final = "cluster, shared"
+FREE_SANDBOX: Final = "cluster, free"
+# So many of the latter; each file takes one that is free.
+FREE_SANDBOXES: Final = 2
 REAL_NODE: Final = "real node"
 SANDBOXES: Final = "sandboxes"
 RIGHTS: Final = "rights"
@@ -23,7 +26,7 @@ COLLECTED: Final = pytest.StashKey[list[str]]()
 
 # Files of tests/cluster that several processes run on one sandbox at the same time. Such a file takes a few devices of
 # any kind at most, counts none that others may take, and keeps what it changes to its namespace or to nodes of its
-# own. It stops no program, and changes no node of nodes.yaml and no setting. Any other file runs alone.
+# own. It stops no program, and changes no node of nodes.yaml and no setting. Any other file has its sandbox for itself.
 _SHARING: Final = frozenset(
     f"test_{name}.py"
     for name in (
@@ -31,34 +34,28 @@ _SHARING: Final = frozenset(
         "ownership", "queue_only",
     )
 )  # fmt: skip
-# Half of the time of those that run alone. A new file runs in the first sandbox.
-_IN_SECOND_SANDBOX: Final = frozenset(
+# Files that start the sandbox of their tests themselves.
+_APART: Final = frozenset(
     f"test_{name}.py"
     for name in (
-        "agent_nvml", "agent_process", "apart", "certificates", "cli", "drivers", "explain", "extender",
-        "extender_office", "extender_preempt", "history", "idle", "kill", "large_jobs", "memory", "memory_guard", "mps",
-        "notifications", "placement", "plans", "poison",
+        "gangs", "gangs_of_roles", "growing", "held_replay", "jobset", "neighbours", "observing", "observing_kueue",
+        "trainer",
     )
 )  # fmt: skip
 
 
 def sandbox_of(nodeid: str) -> str | None:
-    """The sandbox of a test of tests/cluster in a parallel run; None for any other test."""
+    """The sandbox of a test of tests/cluster in a parallel run; None for a test without, or with one of its own."""
     path = PurePosixPath(nodeid.partition("::")[0])
-    if path.parts[1:-1] != ("cluster",):
+    if path.parts[1:-1] != ("cluster",) or path.name in _APART:
         return None
-    if path.name in _SHARING:
-        return SHARED_SANDBOX
-    return SECOND_SANDBOX if path.name in _IN_SECOND_SANDBOX else FIRST_SANDBOX
+    return SHARED_SANDBOX if path.name in _SHARING else FREE_SANDBOX
 
 
 def lane(nodeid: str) -> str:
     """The lane of a test."""
     path = PurePosixPath(nodeid.partition("::")[0])
     match path.parts[1:]:
-        case ("cluster", _):
-            sandbox = sandbox_of(nodeid)
-            return str(path) if sandbox is None or sandbox == SHARED_SANDBOX else sandbox
         case ("realnode" | "installation", *_):
             return REAL_NODE
         case ("sandbox", "test_sandboxes.py" | "test_soak.py" | "test_backup.py" | "test_other_user.py"):
@@ -76,12 +73,12 @@ def lane(nodeid: str) -> str:
 
 def has_control_plane(nodeid: str) -> bool:
     """Whether the test has a control plane, and keeps the priority of the programs that it starts."""
-    return sandbox_of(nodeid) is not None or lane(nodeid) in {REAL_NODE, SANDBOXES}
+    return nodeid.startswith("tests/cluster/") or lane(nodeid) in {REAL_NODE, SANDBOXES}
 
 
 def rank(nodeid: str) -> int:
     """What begins first: the lanes that wait, then what computes longest, at the end what judges by all others."""
-    order = {FIRST_SANDBOX: 0, SECOND_SANDBOX: 1, REAL_NODE: 2, SHARED_SANDBOX: 3, SANDBOXES: 4, RIGHTS: 99}
-    return order.get(
-        sandbox_of(nodeid) or lane(nodeid), 50 if nodeid.startswith(("tests/core/queue/", "tests/world/")) else 51
-    )
+    order = {FREE_SANDBOX: 0, REAL_NODE: 1, SANDBOXES: 2, SHARED_SANDBOX: 4, RIGHTS: 99}
+    if nodeid.startswith("tests/cluster/"):
+        return order.get(sandbox_of(nodeid) or "", 3)
+    return order.get(lane(nodeid), 50 if nodeid.startswith(("tests/core/queue/", "tests/world/")) else 51)

@@ -1,6 +1,6 @@
 """One sandbox for all tests of this folder, a namespace for each, and the audit after each file.
 
-In a parallel run there are two for the files that run alone, and one that several processes share: see
+In a parallel run there are two for the files that have theirs for themselves, and one that several processes share: see
 `tests/lanes.py`.
 
 `DOVETAIL_TEST_SANDBOX=<name>` takes a sandbox that is up already (`dovetail sandbox up --name <name> --nodes
@@ -30,7 +30,7 @@ from tests import lanes, runs
 from tests.cluster import record
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 from tests.cluster.mallory import an_editor
-from tests.cluster.sandboxes import Shared, bring_up, named
+from tests.cluster.sandboxes import Shared, bring_up, files_with, named
 from tests.cluster.tenants import CANARY, new_namespace
 
 NODES = Path(__file__).with_name("nodes.yaml")
@@ -52,34 +52,49 @@ OVERRIDES = [
 NO_ISSUER = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt: []\n"
 
 
-@pytest.fixture(scope="session")
-def authentication(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The API server's AuthenticationConfiguration, which knows no issuer; a test that adds one removes it again.
-
-    Only the process that brings the sandbox up has it, so its tests run alone on theirs.
-    """
-    path = tmp_path_factory.mktemp("authentication") / "configuration.yaml"
-    path.write_text(NO_ISSUER)
-    return path
-
-
 @pytest.fixture(scope="module")
-def sandbox(request: pytest.FixtureRequest, authentication: Path) -> Iterator[Cluster]:
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The sandbox with every component ready; it ends with the last file that uses it, however that ends."""
     if name := named():
         yield cluster.get(name)
         return
     folder = runs.folder(request.config)
-    options: dict[str, Any] = {"nodes_file": NODES, "overrides": OVERRIDES, "request_log": True}
-    options |= {"kubernetes": os.environ.get("DOVETAIL_TEST_KUBERNETES"), "authentication": authentication}
+    kind = _sandbox_of(request.node.nodeid, config=request.config)
     shared = Shared(
-        folder=folder / "sandboxes" / _sandbox_of(request.node.nodeid, config=request.config).replace(" ", "-"),
+        folder=folder / "sandboxes" / kind.replace(" ", "-"),
         files=_files_with(request),
-        up=partial(bring_up, **options),
+        free=lanes.FREE_SANDBOXES if kind == lanes.FREE_SANDBOX else 0,
+        up=partial(_bring_up, folder=folder),
         before_end=partial(record.keep, folder=folder / "records"),
     )
     with shared.used_by(request.node.nodeid) as found:
         yield found
+
+
+def _bring_up(own: Cluster, folder: Path) -> None:
+    bring_up(
+        own,
+        nodes_file=NODES,
+        overrides=OVERRIDES,
+        request_log=True,
+        kubernetes=os.environ.get("DOVETAIL_TEST_KUBERNETES"),
+        authentication=_authentication_of(own, folder=folder),
+    )
+
+
+def _authentication_of(own: Cluster, *, folder: Path) -> Path:
+    path = folder / f"{own.name}.yaml"
+    if not path.exists():
+        path.write_text(NO_ISSUER)
+    return path
+
+
+@pytest.fixture
+def authentication(request: pytest.FixtureRequest, sandbox: Cluster) -> Iterator[Path]:
+    """The AuthenticationConfiguration of the sandbox's API server, which knows no issuer but those of the test."""
+    path = _authentication_of(sandbox, folder=runs.folder(request.config))
+    yield path
+    path.write_text(NO_ISSUER)
 
 
 def _sandbox_of(nodeid: str, *, config: pytest.Config) -> str:
@@ -90,15 +105,7 @@ def _sandbox_of(nodeid: str, *, config: pytest.Config) -> str:
 def _files_with(request: pytest.FixtureRequest) -> frozenset[str]:
     """The files of this run that use the same sandbox: not those with a sandbox of their own, or that are skipped."""
     own, config = _sandbox_of(request.node.nodeid, config=request.config), request.config
-    here = Path(__file__).parent
-    return frozenset(
-        item.path.name
-        for item in request.session.items
-        if item.path.parent == here
-        and not hasattr(getattr(item, "module", None), "sandbox")
-        and _sandbox_of(item.nodeid, config=config) == own
-        and not any(mark.args == (True,) for mark in item.iter_markers("skipif"))
-    )
+    return files_with(item for item in request.session.items if _sandbox_of(item.nodeid, config=config) == own)
 
 
 @pytest.fixture

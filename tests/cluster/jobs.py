@@ -17,6 +17,8 @@ from dovetail.names import EXIT_CODE, LABEL_JOB, RUN_SECONDS
 # For one step of a job's life, with room for a machine that has other things to do.
 PATIENCE_SECONDS: Final = 60
 FOR_EVER: Final = 100_000
+_SHORTEST_PAUSE_SECONDS: Final = 0.05
+_LONGEST_PAUSE_SECONDS: Final = 0.15
 
 
 def manifest(name: str, *, run: float = FOR_EVER, exit_code: int = 0, **spec: Any) -> dict[str, Any]:
@@ -33,6 +35,18 @@ def manifest(name: str, *, run: float = FOR_EVER, exit_code: int = 0, **spec: An
         "metadata": {"name": name},
         "spec": {"template": template, **spec},
     }
+
+
+class Pause:
+    """The time between two looks: a tenth of what was waited, so that a long wait costs the API server little."""
+
+    def __init__(self) -> None:
+        self._began = asyncio.get_running_loop().time()
+
+    async def before_next_look(self) -> None:
+        """Sleep."""
+        waited = asyncio.get_running_loop().time() - self._began
+        await asyncio.sleep(min(max(waited / 10, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS))
 
 
 class Jobs:
@@ -63,13 +77,14 @@ class Jobs:
         """Its status once it is as it should be."""
         status: GPUJobStatus | None = None
         try:
+            pause = Pause()
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
                     job = await self.client.get(GPUJOBS, name=name, as_type=GPUJob, namespace=self.namespace)
                     status = job.status
                     if holds(status):
                         return status
-                    await asyncio.sleep(0.05)
+                    await pause.before_next_look()
         except TimeoutError:
             raise AssertionError(f"{name} is still {status}") from None
 
@@ -85,20 +100,22 @@ class Jobs:
 
     async def made_child(self, name: str = "x") -> Job:
         """Its batch Job once there is one."""
+        pause = Pause()
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 with suppress(NotFound):
                     return await self.child(name)
-                await asyncio.sleep(0.05)
+                await pause.before_next_look()
 
     async def completed_child(self, name: str = "x") -> Job:
         """Its batch Job once that one is complete."""
+        pause = Pause()
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 child = await self.child(name)
                 if child.status.completion_time:
                     return child
-                await asyncio.sleep(0.05)
+                await pause.before_next_look()
 
     async def pods(self, name: str = "x") -> list[Pod]:
         """The pods that carry its label."""
@@ -139,41 +156,45 @@ class Jobs:
 
     async def announced(self, reason: str, name: str = "x") -> list[Event]:
         """What was announced of it, once an event with that reason is there; they come a moment after the status."""
+        pause = Pause()
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 events = await self.events(name)
                 if any(event.reason == reason for event in events):
                     return events
-                await asyncio.sleep(0.05)
+                await pause.before_next_look()
 
     async def there(self, resource: Resource, name: str = "x") -> None:
         """Wait until there is such an object."""
+        pause = Pause()
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 with suppress(NotFound):
                     await self.client.get(resource, name=name, as_type=dict[str, Any], namespace=self.namespace)
                     return
-                await asyncio.sleep(0.05)
+                await pause.before_next_look()
 
     async def gone(self, resource: Resource, name: str = "x") -> None:
         """Wait until there is no such object."""
+        pause = Pause()
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 try:
                     await self.client.get(resource, name=name, as_type=dict[str, Any], namespace=self.namespace)
                 except NotFound:
                     return
-                await asyncio.sleep(0.05)
+                await pause.before_next_look()
 
     async def without_pods(self, name: str | None = "x") -> None:
         """Wait until no pod carries its label; None: until there is no pod of any job."""
         selector = LABEL_JOB if name is None else f"{LABEL_JOB}={name}"
+        pause = Pause()
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 pods, _ = await self.client.list(PODS, as_type=Pod, namespace=self.namespace, label_selector=selector)
                 if not pods:
                     return
-                await asyncio.sleep(0.05)
+                await pause.before_next_look()
 
     async def clear(self) -> None:
         """Delete all of them and wait until their pods are gone: the next test finds the devices free."""

@@ -23,7 +23,6 @@ from dovetail_sandbox.processes import ports
 from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import reporter
 from tests.authority import Authority
-from tests.cluster.conftest import NO_ISSUER
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 from tests.console import browser as browsers
 from tests.console.browser import CHROMIUM, shows, until
@@ -82,7 +81,6 @@ def place(sandbox: Cluster, authentication: Path, tmp_path: Path) -> Iterator[Pl
         running(gateway, env=account, log=tmp_path / "gateway.log"),
     ):
         yield Place(url, issuer, tmp_path, provider)
-    authentication.write_text(NO_ISSUER)
 
 
 @contextmanager

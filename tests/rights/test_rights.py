@@ -14,7 +14,7 @@ import pytest
 
 from tests import lanes, runs
 from tests.chart.rights import Right, qualified
-from tests.cluster import record
+from tests.cluster import record, sandboxes
 from tests.cluster.record import Record
 
 CLUSTER: Final = Path(__file__).parents[1] / "cluster"
@@ -98,17 +98,24 @@ def allows(granted: Right, used: Right) -> bool:
 @pytest.fixture(scope="module")
 def recorded(request: pytest.FixtureRequest) -> Record:
     """What the programs asked on all sandboxes of this run, once the last of these has ended."""
-    there = [each.nodeid for each in request.session.items if each.path.parent == CLUSTER]
     folder = runs.folder(request.config) / "records"
-    expected = len({lanes.sandbox_of(each) for each in there}) if hasattr(request.config, "workerinput") else 0
-    limit = time.monotonic() + PATIENCE_SECONDS
-    while len(list(folder.glob("*.json"))) < expected:
-        assert time.monotonic() < limit, f"{expected} sandboxes of this run keep a record, and not all have left it"
-        time.sleep(0.5)
+    if hasattr(request.config, "workerinput"):
+        limit = time.monotonic() + PATIENCE_SECONDS
+        while unfinished := _unfinished(request):
+            assert time.monotonic() < limit, f"not finished with their sandboxes: {', '.join(sorted(unfinished))}"
+            time.sleep(0.5)
     found = [record.read(path) for path in sorted(folder.glob("*.json"))]
     if not found:
         pytest.skip("no sandbox of this run has kept a record of its requests")
     return reduce(or_, found)
+
+
+def _unfinished(request: pytest.FixtureRequest) -> set[str]:
+    """The sandboxes that are up, and the files of tests/cluster in this run that have not finished with theirs."""
+    folder = runs.folder(request.config) / "sandboxes"
+    finished = {name for kind in folder.glob("*") for name in sandboxes.finished(kind)}
+    up = {str(path.parent) for path in folder.glob("*/*/name")}
+    return up | (sandboxes.files_with(request.session.items) - finished)
 
 
 @pytest.fixture

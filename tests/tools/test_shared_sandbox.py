@@ -1,8 +1,9 @@
 """The sandbox that processes of a test run share: up once, and ended by the last of them or with the run."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 
 import pytest
 
@@ -64,6 +65,33 @@ def test_between_two_files_it_stays_up_and_a_file_that_fails_counts_as_finished(
     with shared(seen, folder=tmp_path).used_by("test_c.py"):
         pass
     assert seen.ended == seen.up == [first.name]
+
+
+def test_a_file_has_a_free_one_for_itself_and_waits_where_there_is_none(tmp_path: Path) -> None:
+    seen, in_use, together = Seen(), set[str](), Barrier(2)
+
+    def use(file: str) -> str:
+        with replace(shared(seen, folder=tmp_path), free=2).used_by(file) as found:
+            assert found.name not in in_use
+            in_use.add(found.name)
+            if file != "test_c.py":
+                # Both are there before a third one may have either.
+                together.wait(30)
+                begun.set()
+            assert found.folder.exists()
+            in_use.remove(found.name)
+            return found.name
+
+    begun = Event()
+    with ThreadPoolExecutor(len(FILES)) as pool:
+        first = [pool.submit(use, file) for file in ("test_a.py", "test_b.py")]
+        begun.wait(30)
+        last = pool.submit(use, "test_c.py")
+        names = {each.result() for each in first}
+    assert len(names) == 2
+    assert last.result() in names
+    assert sorted(seen.up) == sorted(seen.ended) == sorted(names)
+    assert not any(cluster.get(name).folder.exists() for name in names)
 
 
 def test_one_that_does_not_come_up_is_ended_and_the_next_file_tries_again(tmp_path: Path) -> None:
