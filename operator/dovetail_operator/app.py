@@ -93,7 +93,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
     """
     rng = JITTER
     dues, queue = Dues(), WorkQueue()
-    state = _build_state(options, records=dues)
+    state = _build_state(options, records=dues if options.keeps_history else None)
     informers = Informers(client, transform=state.store.lean)
     events = JobEvents(
         client,
@@ -238,7 +238,7 @@ def _configure(options: Options, *, state: State, controller: Controller) -> Non
     controller.rules_changed()
 
 
-def _build_state(options: Options, *, records: Dues) -> State:
+def _build_state(options: Options, *, records: Dues | None) -> State:
     view = build_view(
         limits=options.limits,
         smoothing_seconds=options.smoothing_seconds,

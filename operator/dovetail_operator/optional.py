@@ -1,6 +1,6 @@
 """Parts of the operator that are loaded once the configuration or an object asks for them.
 
-history         with its database
+history         with its database, unless `history_url` says that none is kept
 reshaping       once GPUs in MIG mode may be partitioned again, or one is to be finished
 notifications   with a server, or with the first job that asks for them
 """
@@ -22,6 +22,7 @@ from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.state import State
 
 if TYPE_CHECKING:
+    from dovetail_operator.history.answers import Answers
     from dovetail_operator.history.service import HistoryService
     from dovetail_operator.notifications.notifier import Notifier
     from dovetail_operator.queue.reshaping.requests import Reshaper
@@ -38,8 +39,14 @@ def load_history(
     registry: CollectorRegistry,
     now: Callable[[], datetime],
     rng: random.Random,
-) -> "HistoryService":
-    """Load the history. Raises `ConfigError` for a database that it cannot use."""
+) -> "HistoryService | Answers":
+    """Load the history, or what says that none is kept. Raises `ConfigError` for a database that it cannot use."""
+    if not options.keeps_history:
+        from dovetail.api.reasons.problems import NO_HISTORY  # noqa: PLC0415 - optional
+        from dovetail_operator.history.answers import Answers, refused  # noqa: PLC0415 - optional
+
+        return Answers(client, answer=lambda _query: refused(NO_HISTORY()))
+
     from dovetail_operator.history.service import build_history  # noqa: PLC0415 - optional
     from dovetail_operator.history.store import HistoryError  # noqa: PLC0415 - optional
 

@@ -27,6 +27,7 @@ from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.drain import DrainRules
 
 DEFAULT_NAMESPACE: Final = "dovetail-system"
+_NO_HISTORY: Final = "none"
 # The API server may finish a request that its sender has given up: the extender waits as long (`bind.unsettled`).
 _LATE_SECONDS: Final = 30.0
 
@@ -64,7 +65,7 @@ class Options:
     idle: IdleRules = field(default_factory=IdleRules)
     """When a job counts as idle, and what happens to it."""
     history_url: str = "sqlite://"
-    """The database of the history."""
+    """The database of the history; `none`: no history is kept."""
     history_days: int = 400
     """How many days a record is kept."""
     notify_url: str = ""
@@ -103,6 +104,11 @@ class Options:
     """The limits on the size of a GPUJob."""
     writes_tenants: bool = True
     """Whether the operator writes GPUNodeTenants. False if agents read pods themselves."""
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether jobs have a record that outlives them."""
+        return self.history_url != _NO_HISTORY
 
 
 def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:

@@ -356,6 +356,17 @@ def test_the_history_is_on_a_volume_unless_a_database_or_the_pod_is_asked_for(re
     assert ("emptyDir" in volume, url["valueFrom"]) == (True, {"secretKeyRef": {"name": "pg", "key": "url"}})
 
 
+@pytest.mark.parametrize("more", [{}, {"history__secretName": "pg"}, {"operator__replicas": 2}], ids=str)
+def test_without_a_history_the_operator_is_told_so_and_has_no_volume(render: Render, more: dict[str, Any]) -> None:
+    chart = render(history__enabled=False, **more)
+    (url,) = [each for each in containers(chart)["operator"]["env"] if each["name"] == "DOVETAIL_HISTORY_URL"]
+    assert url["value"] == "none"
+    (volume,) = [each for each in pods(chart)["dovetail-operator"]["volumes"] if each["name"] == "history"]
+    assert volume["emptyDir"] == {}
+    claims = {each["metadata"]["name"] for each in chart if each["kind"] == "PersistentVolumeClaim"}
+    assert claims == (set() if more.get("history__secretName") else {"dovetail-samples"})
+
+
 def test_samples_are_on_a_volume_of_one_gateway_or_in_the_history_s_database(render: Render) -> None:
     def found(**values: Any) -> tuple[Any, Any, str]:
         chart = render(**values)

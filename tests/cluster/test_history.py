@@ -4,16 +4,23 @@ import asyncio
 import json
 import sqlite3
 import sys
+from collections.abc import AsyncIterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
+from dovetail.api.reasons.problems import NO_HISTORY
 from dovetail.api.resources import GPUJOBS
+from dovetail.sdk import Client
+from dovetail.sdk.errors import RefusedError
 from dovetail_cli.cluster.connection import Cluster as Commands
 from dovetail_cli.jobs import history
+from dovetail_sandbox import access
 from dovetail_sandbox.cluster import Cluster
+from tests.cluster.gate import Operator
 from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, run
 
 pytestmark = pytest.mark.cluster
@@ -85,6 +92,41 @@ async def test_what_went_while_no_operator_looked_is_recorded_when_one_looks_aga
     assert (found["running"].phase, found["running"].reason) == ("Cancelled", "Deleted")
     assert found["running"].gpu_seconds > 0
     assert found["ending"].phase == "Succeeded"
+
+
+@pytest.fixture
+async def without_history(sandbox: Cluster, tmp_path: Path) -> AsyncIterator[None]:
+    """An operator without a history in the place of the sandbox's own."""
+    await asyncio.to_thread(sandbox.stop, "operator")
+    operator = Operator(sandbox, identity="forgetful", folder=tmp_path, DOVETAIL_HISTORY_URL="none")
+    await operator.start()
+    yield
+    await operator.close()
+    await asyncio.to_thread(sandbox.start, "operator")
+
+
+async def test_without_a_history_jobs_run_and_go_and_whoever_asks_for_them_is_told(
+    sandbox: Cluster, jobs: Jobs, without_history: None
+) -> None:
+    await jobs.submit("brief", run=1, ttlSecondsAfterFinished=0)
+    await jobs.gone(GPUJOBS, "brief")
+    said = NO_HISTORY().message
+    where = (f"--kubeconfig={sandbox.kubeconfig}", f"--namespace={jobs.namespace}")
+    for code, words, sentence in (
+        (1, ("gqueue", "--since", "1h"), said),
+        (1, ("gstats",), said),
+        (3, ("gjob", "show", "brief"), f"no job brief, and {said}"),
+    ):
+        done = await run(sys.executable, "-m", "dovetail_cli", *words, *where)
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        assert f"dovetail: {sentence}" in " ".join(done.stderr.split())
+    token = await asyncio.to_thread(access.user_token, sandbox.kubeconfig)
+    with (
+        Client(sandbox.status().gateway, token=token, namespace=jobs.namespace) as client,
+        pytest.raises(RefusedError) as refused,
+    ):
+        await asyncio.to_thread(lambda: list(client.history()))
+    assert [each.code for each in refused.value.details] == ["NoHistory"]
 
 
 async def test_a_question_that_cannot_be_answered_is_answered_with_a_sentence(jobs: Jobs) -> None:

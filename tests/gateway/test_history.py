@@ -1,8 +1,10 @@
 """Jobs that have ended: asked as the caller, answered by the operator."""
 
+import msgspec
 import pytest
 
 from dovetail.api.conversion import values_of
+from dovetail.api.reasons.problems import NO_HISTORY
 from dovetail_gateway.app import Options
 from tests.core.query.jobs.test_records import record
 from tests.gateway.api_server import GatewayApiServer
@@ -47,6 +49,14 @@ async def test_what_the_operator_cannot_answer_comes_with_its_sentence(api: Gate
     api.answer = {"answered": True, "message": "history sqlite: disk I/O error"}
     found = await face.get(HISTORY, token="red-token")
     assert (found.status, found.json["detail"]) == (409, "history sqlite: disk I/O error")
+
+
+async def test_without_a_history_the_problem_has_the_code_that_says_so(api: GatewayApiServer, face: Face) -> None:
+    said = NO_HISTORY()
+    api.answer = {"answered": True, "message": said.message, "details": msgspec.to_builtins(said.listed)}
+    found = await face.get(HISTORY, token="red-token")
+    assert (found.status, found.json["detail"]) == (409, said.message)
+    assert [each["code"] for each in found.json["details"]] == ["NoHistory"]
 
 
 async def test_an_operator_that_does_not_answer_is_named(api: GatewayApiServer) -> None:

@@ -14,7 +14,7 @@ import sqlalchemy as sql
 
 from dovetail.api.historyquery import HistoryQuery, HistoryQuerySpec, JobRecord
 from dovetail.api.meta import ObjectMeta
-from dovetail_operator.history.answers import answer
+from dovetail_operator.history.questions import answer
 from dovetail_operator.history.schema import JOBS
 from dovetail_operator.history.store import HistoryStore
 

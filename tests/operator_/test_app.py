@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from dovetail.api.builtin import Lease, LeaseSpec, Pod
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import ObjectMeta, key_of
 from dovetail.config.settings import Settings, live_keys
 from dovetail.engine.model.settings import Limits
 from dovetail.jobs.idle import IdleRules
@@ -40,7 +40,7 @@ from dovetail_operator.state.state import State
 from dovetail_operator.watchers.node_tenants import NodeTenants
 from dovetail_operator.watchers.waiting_pods import WaitingPods
 from dovetail_operator.writes.unreadable_jobs import UnreadableJobs
-from tests.operator_.builders import at, make_job, make_pod, make_state
+from tests.operator_.builders import NOW, at, make_job, make_pod, make_state
 from tests.operator_.test_main import KUBECONFIG
 from tests.spec_values import RANKED
 
@@ -254,6 +254,19 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "AuditWatch": {"rules": "audit_rules"},
     "NodeTenants": {"vendors": "vendors"},
 }  # fmt: skip
+
+
+async def test_without_a_history_no_job_waits_for_its_record(client: Client) -> None:
+    """`ttlSecondsAfterFinished` deletes a job only after its record is written."""
+    ended = make_job(status={"phase": "Succeeded"})
+    found = dict[str, bool]()
+    for url in ("none", "sqlite:////tmp/h.db"):
+        state = state_of(build(client, history_url=url))
+        state.store.job_changed(ended)
+        observed = state.observe(key_of(ended.metadata), now=NOW)
+        assert observed is not None
+        found[url] = observed.recorded
+    assert found == {"none": True, "sqlite:////tmp/h.db": False}
 
 
 async def test_each_option_of_the_start_is_where_it_counts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

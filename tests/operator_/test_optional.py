@@ -7,18 +7,23 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from dovetail.api.reasons.problems import NO_HISTORY
 from dovetail.kube.client import Client
 from dovetail.queue.reshaping.decision import ReshapeRules
 from dovetail_operator import optional
 from dovetail_operator.events.announcement import Announcement
-from dovetail_operator.optional import OptionalNotifications, OptionalReshaping
+from dovetail_operator.optional import OptionalNotifications, OptionalReshaping, load_history
 from dovetail_operator.options import Options
+from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.state import State
 from tests.background import eventually, running
-from tests.core.kube.api import Api
+from tests.core.kube.api import Answer, Api
 from tests.operator_.builders import NOW, at, make_job, make_state
 from tests.operator_.notifications.test_notifier import ALL, ENDED, STATUS, body, with_noted
 from tests.operator_.queue.reshaping.test_decisions import gpunode
+
+QUERIES = "GET /apis/dovetail.dev/v1beta1/historyqueries"
+ANSWER = "PATCH /apis/dovetail.dev/v1beta1/namespaces/team/historyqueries/q/status"
 
 
 def notifications(client: Client, *, url: str = "", events: list[Announcement]) -> OptionalNotifications:
@@ -26,6 +31,33 @@ def notifications(client: Client, *, url: str = "", events: list[Announcement]) 
     return OptionalNotifications(
         client, options=options, post=events.append, registry=CollectorRegistry(), rng=optional.random.Random(1)
     )
+
+
+async def test_without_a_history_each_question_is_answered_with_the_sentence_that_none_is_kept(
+    client: Client, api: Api
+) -> None:
+    meta = {"name": "q", "namespace": "team", "uid": "uid-q", "resourceVersion": "5"}
+    question = {"metadata": meta, "spec": {}}
+    api.answer(QUERIES, Answer(body={"metadata": {"resourceVersion": "5"}, "items": [question]}))
+    api.answer(ANSWER, Answer(body=question))
+    part = load_history(
+        client,
+        options=Options(namespace="gpu", history_url="none"),
+        state=make_state(),
+        dues=Dues(),
+        registry=CollectorRegistry(),
+        now=lambda: NOW,
+        rng=optional.random.Random(1),
+    )
+    async with running(part.run()):
+        await api.until(ANSWER, count=1)
+    said = NO_HISTORY()
+    (answered,) = api.of(ANSWER)
+    assert answered.body["status"] == {
+        "answered": True,
+        "message": said.message,
+        "details": [{"code": "NoHistory", "parameters": {}}],
+    }
 
 
 async def test_the_first_job_that_asks_for_notifications_loads_them(client: Client, api: Api) -> None:

@@ -3,9 +3,11 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail.answers.jobs import JobRow
+from dovetail.api.reasons.problems import NO_HISTORY
 from dovetail.sdk import Client, errors, specs
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_job
@@ -243,6 +245,16 @@ async def test_the_history_is_of_the_client_s_namespace(side: Side) -> None:
         with pytest.raises(errors.InvalidError, match="since"):
             await side.all(client.history(since="2026-13-01T00:00:00Z"))
     assert {record.namespace for record in records} <= {"red"}
+
+
+async def test_without_a_history_the_error_says_so(api: GatewayApiServer, side: Side) -> None:
+    said = NO_HISTORY()
+    api.answer = {"answered": True, "message": said.message, "details": msgspec.to_builtins(said.listed)}
+    async with side.inside(side.client()) as client:
+        with pytest.raises(errors.RefusedError) as refused:
+            await side.all(client.history())
+    assert (refused.value.reason, refused.value.message) == ("History", said.message)
+    assert [each.code for each in refused.value.details] == ["NoHistory"]
 
 
 async def test_each_filter_of_jobs_reaches_the_gateway(api: GatewayApiServer, side: Side, gateway: Face) -> None:

@@ -53,7 +53,10 @@ async def find(cluster: Cluster, *, wanted: selection.Wanted) -> GPUJob:
 
 
 async def remembered(cluster: Cluster, *, wanted: selection.Wanted, logs: bool = False) -> JobRecord:
-    """The record of the latest job of that number or name. Raises `MissingError`."""
+    """The record of the latest job of that number or name.
+
+    Raises `MissingError` and `NoHistoryError`.
+    """
     question = HistoryQuerySpec(
         names=[wanted.name] if wanted.name else [], numbers=[] if wanted.name else [wanted.first], limit=1, logs=logs
     )
@@ -63,6 +66,16 @@ async def remembered(cluster: Cluster, *, wanted: selection.Wanted, logs: bool =
     return found[0]
 
 
+async def remembered_or(
+    error: MissingError, *, cluster: Cluster, wanted: selection.Wanted, logs: bool = False
+) -> JobRecord:
+    """The record of a job that has no object, which `error` says. Raises `MissingError`."""
+    try:
+        return await remembered(cluster, wanted=wanted, logs=logs)
+    except history.NoHistoryError as why:
+        raise MissingError(f"{error}, and {why}") from why
+
+
 def show(word: str, *, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
     """The job, else what the history has of it, as text."""
     wanted = selection.parse_one(word, field="JOB")
@@ -70,8 +83,8 @@ def show(word: str, *, form: str, kubeconfig: str | None, context: str | None, n
     async def go(cluster: Cluster) -> str:
         try:
             job = await find(cluster, wanted=wanted)
-        except MissingError:
-            return recorded(await remembered(cluster, wanted=wanted), form=form)
+        except MissingError as error:
+            return recorded(await remembered_or(error, cluster=cluster, wanted=wanted), form=form)
         now = times.utc_now()
         job = await with_figures(cluster, job=job, now=now)
         if form != "table":

@@ -15,13 +15,19 @@ from dovetail_cli.ui.errors import CommandError
 ANSWER_SECONDS: Final = 30.0
 
 
+class NoHistoryError(CommandError):
+    """No history of jobs is kept in this cluster."""
+
+
 async def ask(cluster: Cluster, *, question: HistoryQuerySpec, seconds: float = ANSWER_SECONDS) -> HistoryQueryStatus:
     """The answer to one query.
 
-    Raises `CommandError` if there is none, or if the answer is an error.
+    Raises `NoHistoryError`, and `CommandError` if there is no answer, or if the answer is an error.
     """
     try:
         return await queries.ask(cluster.client, namespace=cluster.namespace, question=question, seconds=seconds)
+    except queries.NoHistoryError as error:
+        raise NoHistoryError(str(error)) from error
     except queries.HistoryError as error:
         raise CommandError(str(error)) from error
 

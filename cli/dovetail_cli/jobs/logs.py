@@ -10,6 +10,8 @@ from typing import Final
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.historyquery import JobRecord
+from dovetail.api.reasons.problems import LOG_GONE
 from dovetail.api.resources import PODS
 from dovetail.kube.errors import NotFound, StatusError
 from dovetail.query.jobs import selection
@@ -18,6 +20,7 @@ from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster import this_machine
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.jobs import details
+from dovetail_cli.jobs.history import NoHistoryError
 from dovetail_cli.jobs.job_view import worker_of
 from dovetail_cli.jobs.log_follow import LogFollower, no_log
 from dovetail_cli.jobs.log_lines import Prefixed
@@ -43,14 +46,16 @@ def show(
     async def go(cluster: Cluster) -> None:
         try:
             job = await details.find(cluster, wanted=wanted)
-        except MissingError:
-            await _remembered(cluster, wanted=wanted, tail=tail)
+        except MissingError as error:
+            _tell(
+                await details.remembered_or(error, cluster=cluster, wanted=wanted, logs=True), wanted=wanted, tail=tail
+            )
             return
         _check(job, worker=worker)
         job = this_machine.job(cluster, job=job)
         pods = await newest_pods(cluster, job=job)
         if not pods and not is_unfinished(job):
-            await _remembered(cluster, wanted=wanted, tail=tail)
+            _tell(await _record_of_ended(cluster, wanted=wanted), wanted=wanted, tail=tail)
         elif follow:
             await LogFollower(
                 cluster, job=job, worker=worker, tail=tail, write=_write, prefix=_prefixes(job, worker=worker)
@@ -147,12 +152,24 @@ async def _read(cluster: Cluster, *, pod: Pod, tail: int | None) -> bytes:
         raise CommandError(no_log(pod, error=error)) from error
 
 
-async def _remembered(cluster: Cluster, *, wanted: selection.Wanted, tail: int | None) -> None:
-    record = await details.remembered(cluster, wanted=wanted, logs=True)
+async def _record_of_ended(cluster: Cluster, *, wanted: selection.Wanted) -> JobRecord:
+    """The record of a job whose workers are gone. Raises `CommandError` without a history."""
+    try:
+        return await details.remembered(cluster, wanted=wanted, logs=True)
+    except NoHistoryError as error:
+        raise CommandError(f"{_gone(wanted)}, and {error}") from error
+
+
+def _tell(record: JobRecord, *, wanted: selection.Wanted, tail: int | None) -> None:
+    """Print the lines that are kept. Raises `CommandError` without any."""
     if not record.log:
-        raise CommandError(f"job {wanted.text} has ended and its workers are gone; no lines of its log were kept")
+        raise CommandError(f"{_gone(wanted)}; no lines of its log were kept")
     lines = record.log.splitlines(keepends=True)
     _write("".join(lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]).encode())
+
+
+def _gone(wanted: selection.Wanted) -> str:
+    return LOG_GONE(job=wanted.text).message
 
 
 def _write(data: bytes) -> None:

@@ -22,9 +22,9 @@ def redo(word: str, *, kubeconfig: str | None, context: str | None, namespace: s
     async def go(cluster: Cluster) -> str:
         try:
             job = await details.find(cluster, wanted=wanted)
-        except MissingError:
+        except MissingError as error:
             # Raises for one that never was.
-            await details.remembered(cluster, wanted=wanted)
+            await details.remembered_or(error, cluster=cluster, wanted=wanted)
             raise CommandError(
                 f"job {wanted.text} is gone: the history keeps what it was, but not what it ran"
             ) from None

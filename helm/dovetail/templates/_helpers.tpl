@@ -397,7 +397,7 @@ service: {name: dovetail-webhook, namespace: {{ .root.Release.Namespace }}, port
 {{- define "dovetail.operatorPorts" -}}
 {{- $known := dict "postgresql" (list 5432) "smtp" (list 25) "smtps" (list 465) "http" (list 80) "https" (list 443) -}}
 {{- $ports := list -}}
-{{- if .Values.history.secretName }}{{ $ports = concat $ports $known.postgresql }}{{ end -}}
+{{- if and .Values.history.enabled .Values.history.secretName }}{{ $ports = concat $ports $known.postgresql }}{{ end -}}
 {{- if .Values.notify.secretName }}{{ $ports = concat $ports (list 25 465 587 443) }}{{ end -}}
 {{- range $key := list "history_url" "notify_url" -}}
 {{- with dig $key "" $.Values.config -}}
@@ -624,7 +624,7 @@ strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
 
 {{/* The claim of the history's volume; empty if it has none. */}}
 {{- define "dovetail.historyClaim" -}}
-{{- if and .Values.history.persistence.enabled (not .Values.history.secretName) -}}
+{{- if and .Values.history.enabled .Values.history.persistence.enabled (not .Values.history.secretName) -}}
 {{- .Values.history.persistence.existingClaim | default "dovetail-history" -}}
 {{- end -}}
 {{- end }}

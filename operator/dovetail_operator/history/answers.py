@@ -6,26 +6,19 @@ operator.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from dovetail.api.gpujob import FINISHED
-from dovetail.api.historyquery import (
-    MOST_GROUPS,
-    HistoryQuery,
-    HistoryQuerySpec,
-    HistoryQueryStatus,
-    HistorySums,
-    JobRecord,
-)
+from dovetail.api.historyquery import HistoryQuery, HistoryQueryStatus
 from dovetail.api.meta import EventType, key_of
+from dovetail.api.reasons.clause import Sentence
 from dovetail.api.resources import HISTORYQUERIES
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound, ServerFault, StatusError, TooManyRequests, Unauthorized
 from dovetail.kube.reflector import Reflector
 from dovetail.logs import get_logger
-from dovetail_operator.history.store import HistoryError, HistoryStore
 
 log = get_logger("dovetail.operator.history")
 
@@ -34,8 +27,6 @@ _KEPT_SECONDS: Final = 60.0
 # An answer that the API server could not take is sent again after this time.
 _AGAIN_SECONDS: Final = 10.0
 _MOST_TRIES: Final = 30
-# etcd accepts 1.5 MiB per object.
-_MOST_BYTES: Final = 900_000
 _MOST_WORDS: Final = 500
 
 
@@ -65,21 +56,21 @@ class _Waiting:
 class Answers:
     """Answers each query once: namespaces in turn, and in each in order of arrival.
 
-    An answered query is deleted after `kept_seconds`. What the API server does not take is sent again after
-    `again_seconds`, an answer at most `most_tries` times.
+    `answer` is called in a thread, and may block. An answered query is deleted after `kept_seconds`. What the API
+    server does not take is sent again after `again_seconds`, an answer at most `most_tries` times.
     """
 
     def __init__(
         self,
         client: Client,
         *,
-        store: HistoryStore,
+        answer: Callable[[HistoryQuery], HistoryQueryStatus],
         kept_seconds: float = _KEPT_SECONDS,
         again_seconds: float = _AGAIN_SECONDS,
         most_tries: int = _MOST_TRIES,
     ) -> None:
         self._client = client
-        self._store = store
+        self._answer = answer
         self._kept_seconds = kept_seconds
         self._again_seconds = again_seconds
         self._most_tries = most_tries
@@ -92,7 +83,7 @@ class Answers:
         self._reflector = Reflector(client, resource=HISTORYQUERIES, as_type=HistoryQuery, on_event=self._on_event)
 
     async def run(self) -> None:
-        """Answer until cancelled. The store must be open."""
+        """Answer until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run())
             tasks.create_task(self._answer_always())
@@ -129,7 +120,7 @@ class Answers:
         """
         uid, name = query.metadata.uid, key_of(query.metadata)
         try:
-            await self._send(query, status=await asyncio.to_thread(answer, self._store, query))
+            await self._send(query, status=await asyncio.to_thread(self._answer, query))
         except (NotFound, Conflict):
             # The query is deleted.
             self._tries.pop(uid, None)
@@ -183,22 +174,6 @@ class Answers:
                 asyncio.get_running_loop().call_later(self._again_seconds, self._old.put_nowait, query)
 
 
-def answer(store: HistoryStore, query: HistoryQuery) -> HistoryQueryStatus:
-    """The answer, with a message if the question cannot be answered. Blocks."""
-    question, namespace = query.spec, query.metadata.namespace
-    try:
-        _check(question)
-        if question.group_by is not None:
-            return HistoryQueryStatus(answered=True, sums=_sums_that_fit(store, query=query))
-        records, after = store.find(namespace, question=question)
-    except (HistoryError, ValueError, OverflowError) as error:
-        return HistoryQueryStatus(answered=True, message=str(error))
-    kept = _that_fit(records)
-    if len(kept) < len(records):
-        after = f"{kept[-1].ended} {kept[-1].uid}"
-    return HistoryQueryStatus(answered=True, records=kept, next=after)
-
-
 def _passes(error: KubeError) -> bool:
     """Whether the same answer may succeed later.
 
@@ -209,30 +184,6 @@ def _passes(error: KubeError) -> bool:
     return isinstance(error, ServerFault) and "too large" not in error.message
 
 
-def _sums_that_fit(store: HistoryStore, *, query: HistoryQuery) -> list[HistorySums]:
-    """The sums of as many groups as fit in one object, because names may be long."""
-    most = MOST_GROUPS
-    while True:
-        found = store.sums(query.metadata.namespace, question=query.spec, most=most)
-        if len(msgspec.json.encode(found)) <= _MOST_BYTES or most == 1:
-            return found
-        most //= 2
-
-
-def _check(question: HistoryQuerySpec) -> None:
-    for phase in question.phases:
-        if phase not in FINISHED:
-            allowed = ", ".join(sorted(FINISHED))
-            raise ValueError(f'phases "{phase}": a job that has ended is one of {allowed}')
-    if question.after and " " not in question.after:
-        raise ValueError(f'after "{question.after}": give what the answer before said in `next`')
-
-
-def _that_fit(records: list[JobRecord]) -> list[JobRecord]:
-    """The first records that fit in one object; at least one."""
-    total = 0
-    for at, record in enumerate(records):
-        total += len(msgspec.json.encode(record))
-        if total > _MOST_BYTES and at:
-            return records[:at]
-    return records
+def refused(sentence: Sentence) -> HistoryQueryStatus:
+    """The answer to a query that has none, with the reason."""
+    return HistoryQueryStatus(answered=True, message=sentence.message, details=sentence.listed)

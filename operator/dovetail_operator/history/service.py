@@ -4,11 +4,13 @@ import asyncio
 import random
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
 from dovetail.kube.client import Client
 from dovetail_operator.history.answers import Answers
+from dovetail_operator.history.questions import answer
 from dovetail_operator.history.recorder import History
 from dovetail_operator.history.store import HistoryStore
 from dovetail_operator.state.due_records import Dues
@@ -51,4 +53,4 @@ def build_history(
     history = History(
         client, state=state, store=store, dues=dues, keep_days=keep_days, registry=registry, now=now, rng=rng
     )
-    return HistoryService(history, answers=Answers(client, store=store), store=store)
+    return HistoryService(history, answers=Answers(client, answer=partial(answer, store)), store=store)

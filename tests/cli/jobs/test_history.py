@@ -10,12 +10,14 @@ import pytest
 
 from dovetail.api.conversion import values_of
 from dovetail.api.historyquery import HistoryQuerySpec, HistorySums
+from dovetail.api.reasons.problems import NO_HISTORY
 from dovetail.query.jobs.records import as_job
+from dovetail.query.jobs.selection import parse_one
 from dovetail.query.jobs.statistics import job_statistics
 from dovetail_cli.cluster.connection import Cluster
-from dovetail_cli.jobs import details, history, statistics
+from dovetail_cli.jobs import details, history, logs, statistics
 from dovetail_cli.jobs.listing import Question
-from dovetail_cli.ui.errors import CommandError, UsageError
+from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
 from dovetail_cli.ui.times import since_time
 from tests.cli.builders import NOW, ago
 from tests.cli.jobs.test_queue import VIEW
@@ -61,6 +63,39 @@ async def test_where_nobody_answers_that_is_said(api: Api, cluster: Cluster) -> 
     with pytest.raises(CommandError, match=r"no operator has answered within 0\.01 s"):
         await history.ask(cluster, question=HistoryQuerySpec(), seconds=0.01)
     assert api.of(f"DELETE {QUERIES}/ask-1")
+
+
+SAID = NO_HISTORY().message
+
+
+def not_kept(api: Api) -> None:
+    """The operator's answer where no history is kept; there is no GPUJob."""
+    script(api, asked(answered=True, message=SAID, details=msgspec.to_builtins(NO_HISTORY().listed)))
+    api.answer(f"GET {QUERIES.replace('historyqueries', 'gpujobs')}", Answer(body={"metadata": {}, "items": []}))
+
+
+async def test_without_a_history_lists_and_sums_say_so(api: Api, cluster: Cluster) -> None:
+    not_kept(api)
+    with pytest.raises(history.NoHistoryError) as said:
+        await history.records(cluster, question=HistoryQuerySpec(since=ago(days=1)))
+    assert (str(said.value), said.value.exit_code) == (SAID, 1)
+
+
+async def test_without_a_history_a_job_that_is_gone_is_missing_and_both_are_said(api: Api, cluster: Cluster) -> None:
+    not_kept(api)
+    wanted = parse_one("17", field="JOB")
+    with pytest.raises(MissingError) as missing:
+        await details.find(cluster, wanted=wanted)
+    with pytest.raises(MissingError) as said:
+        await details.remembered_or(missing.value, cluster=cluster, wanted=wanted)
+    assert str(said.value) == f"no job 17, and {SAID}"
+
+
+async def test_without_a_history_the_log_of_a_job_whose_workers_are_gone_is_missing(api: Api, cluster: Cluster) -> None:
+    not_kept(api)
+    with pytest.raises(CommandError) as said:
+        await logs._record_of_ended(cluster, wanted=parse_one("17", field="JOB"))
+    assert str(said.value) == f"job 17 has ended and its workers are gone, and {SAID}"
 
 
 def test_a_record_reads_like_the_job_that_it_was() -> None:

@@ -10,7 +10,7 @@ from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import ArraySpec, GPUJob, GPUJobSpec
 from dovetail.query.jobs.selection import parse_one
 from dovetail_cli.cluster.connection import Cluster
-from dovetail_cli.jobs import logs
+from dovetail_cli.jobs import details, logs
 from dovetail_cli.ui.errors import CommandError
 from tests.cli.builders import ago, make_job
 from tests.cli.jobs.test_history import asked, script
@@ -138,6 +138,7 @@ async def test_of_pods_that_are_gone_the_last_lines_are_kept(
 ) -> None:
     kept = values_of(record(log="one\ntwo\nthree\n"))
     script(api, asked(answered=True, records=[kept]))
-    await logs._remembered(cluster, wanted=parse_one("job-1", field="JOB"), tail=tail)
+    wanted = parse_one("job-1", field="JOB")
+    logs._tell(await details.remembered(cluster, wanted=wanted, logs=True), wanted=wanted, tail=tail)
     assert capfdbinary.readouterr().out == said
     assert api.of("POST " + JOBS.replace("gpujobs", "historyqueries"))[0].body["spec"]["logs"] is True

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from dovetail.jobs.records import record_of
 from dovetail.kube.client import Client
 from dovetail.kube.retry import Backoff
 from dovetail_operator.history import log_tail
-from dovetail_operator.history.answers import Answers, answer
+from dovetail_operator.history.answers import Answers
 from dovetail_operator.history.metrics import MOST_SERIES, UsedCollector
+from dovetail_operator.history.questions import answer
 from dovetail_operator.history.recorder import History
 from dovetail_operator.history.service import HistoryService
 from dovetail_operator.history.store import HistoryError, HistoryStore
@@ -112,7 +114,7 @@ async def test_an_operator_that_ends_leaves_all_records_in_one_file(
     """A copy of history.db alone is a backup: nothing is left in SQLite's write-ahead log."""
     api.answer("GET /apis/dovetail.dev/v1beta1/historyqueries", Answer(body={"metadata": {}, "items": []}))
     keeping = Keeping(client, store, make_job(status=ENDED))
-    service = HistoryService(keeping.history, answers=Answers(client, store=store), store=store)
+    service = HistoryService(keeping.history, answers=Answers(client, answer=partial(answer, store)), store=store)
     async with running(service.run()):
         await keeping.until("x")
         assert files(tmp_path) > {"history.db"}
@@ -431,7 +433,7 @@ async def test_an_answer_that_is_refused_is_given_up_with_a_reason_else_the_ques
     api.answer(f"GET {everywhere}", Answer(body={"metadata": {"resourceVersion": "5"}, "items": [question]}))
     api.answer(f"PATCH {QUERIES}/q/status", refused, Answer(body=question) if told else refused)
     api.answer(f"DELETE {QUERIES}/q", Answer(body={}))
-    async with running(Answers(client, store=store).run()):
+    async with running(Answers(client, answer=partial(answer, store)).run()):
         await api.until(f"PATCH {QUERIES}/q/status", count=2)
         if not told:
             await api.until(f"DELETE {QUERIES}/q", count=1)
@@ -450,7 +452,7 @@ async def test_a_question_that_can_never_be_answered_is_not_tried_for_ever(
     api.answer(f"GET {everywhere}", Answer(body={"metadata": {"resourceVersion": "5"}, "items": [question]}))
     api.answer(f"PATCH {QUERIES}/q/status", *[refusal(503)] * 4)
     api.answer(f"DELETE {QUERIES}/q", Answer(body={}))
-    async with running(Answers(client, store=store, again_seconds=0.001, most_tries=3).run()):
+    async with running(Answers(client, answer=partial(answer, store), again_seconds=0.001, most_tries=3).run()):
         await api.until(f"DELETE {QUERIES}/q", count=1)
     assert api.of(f"DELETE {QUERIES}/q")[0].body["preconditions"] == {"uid": question["metadata"]["uid"]}
     assert len(api.of(f"PATCH {QUERIES}/q/status")) == 4
@@ -469,7 +471,7 @@ async def test_a_flood_of_questions_in_one_namespace_delays_no_other(
         path = QUERIES.replace("/team/", f"/{namespace}/")
         api.answer(f"PATCH {path}/{name}/status", Answer(body=items[-1]))
     api.answer("GET /apis/dovetail.dev/v1beta1/historyqueries", Answer(body={"metadata": {}, "items": items}))
-    async with running(Answers(client, store=store).run()):
+    async with running(Answers(client, answer=partial(answer, store)).run()):
         await eventually(lambda: sum(seen.method == "PATCH" for seen in api.seen) == len(asked))
     order = [seen.path.split("/")[-2] for seen in api.seen if seen.method == "PATCH"]
     assert order == ["q0", "late", "q1", "q2", "q3", "q4"]
@@ -490,7 +492,7 @@ async def test_each_question_is_answered_once_and_deleted_after_a_while(
     api.answer(f"PATCH {QUERIES}/q/status", *[refusal(503)] * troubles, Answer(body=told))
     api.answer(f"WATCH {everywhere}", Stream(chunks=[line("MODIFIED", told)]))
     api.answer(f"DELETE {QUERIES}/q", *[refusal(503)] * troubles, Answer(body={}))
-    asked = Answers(client, store=store, kept_seconds=0.01, again_seconds=0.01)
+    asked = Answers(client, answer=partial(answer, store), kept_seconds=0.01, again_seconds=0.01)
     task = asyncio.create_task(asked.run())
     await api.until(f"PATCH {QUERIES}/q/status", count=1 + troubles)
     await api.until(f"DELETE {QUERIES}/q", count=1 + troubles)

@@ -11,7 +11,7 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.api.text_formats import TIME
 from dovetail.formats.timestamps import moment, timestamp
 from dovetail.jobs.batch_job import deadline_seconds
-from dovetail_operator.history.answers import answer
+from dovetail_operator.history.questions import answer
 from dovetail_operator.history.store import HistoryStore
 from tests.operator_.builders import at, make_child, make_job
 

@@ -167,6 +167,12 @@ HISTORY_UNANSWERED: Final = clause(
     "HistoryUnanswered",
     "no operator has answered within {seconds} s what ran here: is dovetail-operator running?",
 )
+NO_HISTORY: Final = clause(
+    "NoHistory",
+    "no history of jobs is kept here: an administrator can switch it on (history.enabled of the chart, or history_url)",
+)
+HISTORY_PHASE: Final = clause("HistoryPhase", 'phases "{phase}": a job that has ended is one of {allowed}')
+HISTORY_AFTER: Final = clause("HistoryAfter", 'after "{after}": give what the answer before said in `next`')
 HISTORY_REFUSES: Final = clause("HistoryRefuses", "{message}")
 
 # Logs

@@ -21,9 +21,12 @@ class RecordKeys(BaseModel):
 
     history_url: str = Field(
         default="sqlite:////var/lib/dovetail/history.db",
-        description="The database of the records of finished jobs. A URL with a password is refused here: it belongs "
-        "in a Secret (history.secretName of the chart, or DOVETAIL_HISTORY_URL).",
-        json_schema_extra={"unit": "URL", "allowed": "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"},
+        description="The database of the records of finished jobs; none: no history is kept. A URL with a password is "
+        "refused here: it belongs in a Secret (history.secretName of the chart, or DOVETAIL_HISTORY_URL).",
+        json_schema_extra={
+            "unit": "URL",
+            "allowed": "sqlite:///FILE, postgresql://USER:PASSWORD@HOST/DATABASE, or none",
+        },
     )
     history_days: WholeNumber = number(
         400, low=1, high=36500, unit="days", description="How long records of finished jobs are kept."

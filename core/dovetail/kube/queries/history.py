@@ -3,6 +3,7 @@
 HistoryError
 ├── UnansweredError    no operator has answered in time
 └── RefusedQueryError  the operator cannot answer this query; the message says why
+    └── NoHistoryError no history of jobs is kept in this cluster
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import msgspec
 from dovetail.api.historyquery import HistoryQuery, HistoryQuerySpec, HistoryQueryStatus
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.reasons import problems as says
-from dovetail.api.reasons.clause import SaidError
+from dovetail.api.reasons.clause import SaidError, Sentence
 from dovetail.api.resources import HISTORYQUERIES
 from dovetail.kube.errors import NotFound
 
@@ -39,6 +40,10 @@ class RefusedQueryError(HistoryError):
     """The operator cannot answer this query."""
 
 
+class NoHistoryError(RefusedQueryError):
+    """No history of jobs is kept in this cluster."""
+
+
 async def ask(client: "Client", *, namespace: str, question: HistoryQuerySpec, seconds: float) -> HistoryQueryStatus:
     """The answer to one query of a namespace, whose object is deleted afterwards.
 
@@ -53,8 +58,15 @@ async def ask(client: "Client", *, namespace: str, question: HistoryQuerySpec, s
     finally:
         await _forget(client, name=asked.metadata.name, namespace=namespace)
     if answer.message:
-        raise RefusedQueryError(says.HISTORY_REFUSES(message=answer.message))
+        raise _refusal(answer)
     return answer
+
+
+def _refusal(answer: HistoryQueryStatus) -> RefusedQueryError:
+    said = Sentence(message=answer.message, clauses=tuple(answer.details))
+    if any(each.code == says.NO_HISTORY.code for each in answer.details):
+        return NoHistoryError(said)
+    return RefusedQueryError(said if answer.details else says.HISTORY_REFUSES(message=answer.message))
 
 
 async def _answered(client: "Client", *, asked: HistoryQuery, namespace: str, seconds: float) -> HistoryQueryStatus:
