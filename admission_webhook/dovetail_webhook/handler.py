@@ -22,6 +22,7 @@ from dovetail.jobs.guests.registry import KINDS as GUESTS
 from dovetail.jobs.guests.registry import admission_patch, kind_of, pods_in_queue
 from dovetail.jobs.guests.replicas import REPLICATED, patch_of_replicated, replicated_of
 from dovetail.jobs.size_limits import JobLimitError, JobLimits
+from dovetail.pods.errors import sentence_of
 from dovetail_webhook import admission_review, mutation
 from dovetail_webhook.admission_review import Request, ReviewError
 from dovetail_webhook.weight import memory_of
@@ -156,12 +157,7 @@ def refused(uid: str, *, sentence: Sentence, kind: str = "") -> Answer:
 
 
 def _sentence_of(error: RequestError | SaidError) -> Sentence:
-    if isinstance(error, SaidError):
-        return error.sentence
-    said = {"field": error.field, "value": error.shown, "problem": error.stated, "example": error.example}
-    if error.position is None:
-        return says.REQUEST_REFUSED(**said)
-    return says.REQUEST_REFUSED_AT(position=error.position + 1, **said)
+    return error.sentence if isinstance(error, SaidError) else sentence_of(error)
 
 
 def too_heavy(body: bytes | bytearray) -> str:

@@ -162,10 +162,12 @@ def patch_of_pod(
         spec = with_mps(spec, directory=mps_directory)
     except UnreadableError as error:
         raise RequestError(
-            _name(pod), field="pod", problem=f"cannot be read: {error}", example="a valid pod"
+            _name(pod), field="pod", problem=says.POD_UNREADABLE(problem=str(error)), example="a valid pod"
         ) from error
     except QuantityError as error:
-        raise RequestError(str(error.text), field="resources", problem="no quantity", example="100m or 2Gi") from error
+        raise RequestError(
+            str(error.text), field="resources", problem=says.NO_QUANTITY(), example="100m or 2Gi"
+        ) from error
     return _changes(pod["spec"], after=spec, keys=spec)
 
 
@@ -399,7 +401,7 @@ def _refuse_requests_of_containers(annotations: Mapping[str, str], *, resource: 
     for key, text in annotations.items():
         if key.startswith(_OF_CONTAINER):
             raise RequestError(
-                text, field=key, problem=f"a pod's GPUs are of one kind, and its containers ask {resource}",
+                text, field=key, problem=says.ONE_KIND_ASKED(resource=resource),
                 example=f"{resource} alone",
             )  # fmt: skip
 
@@ -409,7 +411,7 @@ def _refuse_unknown_words(annotations: Mapping[str, str]) -> None:
     for key in annotations:
         if key.startswith(_OPTION) and key not in options.NAMES:
             raise RequestError(
-                key, field="annotation", problem=f"is none that a pod with GPUs has ({', '.join(options.NAMES)})",
+                key, field="annotation", problem=says.NO_OPTION(names=", ".join(options.NAMES)),
                 example=f"{names.POLICY}: Pack",
             )  # fmt: skip
 
@@ -418,17 +420,17 @@ def _refuse_others_choices(spec: Mapping[str, Any], *, wants_runtime: bool) -> N
     scheduler, runtime, node = (spec.get(key) for key in ("schedulerName", "runtimeClassName", "nodeName"))
     if node:
         raise RequestError(
-            str(node), field="nodeName", problem="a pod gets its GPUs when it is scheduled, and this one would not be",
+            str(node), field="nodeName", problem=says.PLACED_ALREADY(),
             example=f"nodeSelector: {{kubernetes.io/hostname: {node}}}",
         )  # fmt: skip
     if scheduler not in {None, "", _DEFAULT_SCHEDULER, names.SCHEDULER_NAME}:
         raise RequestError(
-            str(scheduler), field="schedulerName", problem="a pod with GPUs of Dovetail is scheduled by dovetail",
+            str(scheduler), field="schedulerName", problem=says.OUR_SCHEDULER(),
             example="nothing there",
         )  # fmt: skip
     if wants_runtime and runtime not in {None, "", names.RUNTIME_CLASS}:
         raise RequestError(
-            str(runtime), field="runtimeClassName", problem="a pod with GPUs of Dovetail runs in the class nvidia",
+            str(runtime), field="runtimeClassName", problem=says.OUR_RUNTIME(),
             example="nothing there",
         )  # fmt: skip
 

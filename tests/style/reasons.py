@@ -156,3 +156,18 @@ def _is_text(value: ast.expr) -> bool:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+
+
+def literal_problems(tree: ast.Module) -> Iterator[int]:
+    """The lines in which a refused request gets a problem that is a text, and no sentence of the table."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            given = {each.arg: each.value for each in node.keywords}.get("problem")
+            if called == "_error" and node.args:
+                given = node.args[0]
+            elif called != "RequestError" or given is None:
+                continue
+            parts = [given.body, given.orelse] if isinstance(given, ast.IfExp) else [given]
+            if any(isinstance(each, ast.JoinedStr | ast.Constant) for each in parts):
+                yield node.lineno

@@ -93,18 +93,21 @@ class RequestError(ValueError):
     """A request that cannot be read.
 
     `field` names the field that has `text`. `position` counts characters of `text` from 0; None means all of it.
+    `said` is the problem as it was given: a sentence of the table of reasons, or a text. Texts are those of this
+    package, from which the table imports: they speak of the grammar of a request, as a compiler does.
     """
 
     def __init__(
-        self, text: str, *, problem: str, field: str = "gpu", position: int | None = None, example: str = EXAMPLES
+        self, text: str, *, problem: object, field: str = "gpu", position: int | None = None, example: str = EXAMPLES
     ) -> None:
         self.text = text
         self.field = field
         self.position = position
-        self.problem = problem
+        self.said = problem
+        self.problem = str(problem)
         self.example = example
         # As the sentence has them.
-        self.shown, self.stated = _shown(text, most=_TEXT_SHOWN), _shown(problem, most=_PROBLEM_SHOWN)
+        self.shown, self.stated = _shown(text, most=_TEXT_SHOWN), _shown(self.problem, most=_PROBLEM_SHOWN)
         place = "" if position is None else f" at character {position + 1}"
         super().__init__(f'{field} "{self.shown}": {self.stated}{place}; write for example {example}')
 

@@ -14,6 +14,7 @@ from typing import Final, get_args
 from dovetail import names
 from dovetail.api.builtin import Container, Pod, PodSpec
 from dovetail.api.gpujob import Mode
+from dovetail.api.reasons import start as says
 from dovetail.formats.quantities import Quantity, QuantityError, mebibytes, milli, whole
 from dovetail.gpu.memory import HOST_MARGIN_MIB
 from dovetail.gpu.request import MAX_COUNT, MAX_MEMORY_MIB, WHOLE_MILLI, GPURequest, RequestError, parse
@@ -104,16 +105,14 @@ def requests_dovetail(container: Container) -> bool:
 def mode_of(text: str | None, *, request: GPURequest) -> Mode:
     """The given mode, or the default mode of the request. Raises `RequestError`."""
     if request.mig and text not in {None, "Exclusive"}:
-        raise RequestError(
-            text or "", field="mode", problem="a MIG instance has one tenant at a time", example="Exclusive"
-        )
+        raise RequestError(text or "", field="mode", problem=says.ONE_TENANT(), example="Exclusive")
     if text is None:
         return "Exclusive" if request.whole and not request.names_memory else "Fractional"
     if text not in MODES:
-        raise RequestError(text, field="mode", problem="unknown mode", example=", ".join(MODES))
+        raise RequestError(text, field="mode", problem=says.NO_SUCH_WORD(kind="mode"), example=", ".join(MODES))
     mode: Mode = text
     if mode == "Exclusive" and not request.whole:
-        raise RequestError(str(request), problem="mode Exclusive takes whole GPUs, not a share", example="Fractional")
+        raise RequestError(str(request), problem=says.WHOLE_EXCLUSIVELY(), example="Fractional")
     return mode
 
 
@@ -133,7 +132,7 @@ def _requests(pod: Pod) -> dict[int, GPURequest]:
         amounts = managed_amounts(container)
         if amounts and texts:
             raise RequestError(
-                container.name, field="container", problem="it asks for GPUs, but no annotation says what",
+                container.name, field="container", problem=says.UNANNOTATED(),
                 example=f"{_NAMED}{container.name}: '0.5'",
             )  # fmt: skip
         if amounts:
@@ -152,7 +151,7 @@ def _texts(pod: Pod) -> dict[int, str]:
             name = annotation.removeprefix(_NAMED)
             if name not in known:
                 raise RequestError(
-                    name, field=annotation, problem=f"the pod has no container {name}", example=", ".join(known)
+                    name, field=annotation, problem=says.NO_SUCH_CONTAINER(name=name), example=", ".join(known)
                 )
             texts[known[name]] = text
     if names.REQUEST in annotations:
@@ -170,12 +169,12 @@ def _target(pod: Pod, *, named: Mapping[int, str]) -> int:
     containers, text = pod.spec.containers, pod.metadata.annotations[names.REQUEST]
     if not containers:
         raise RequestError(
-            text, field=names.REQUEST, problem="the pod has no container", example="a pod with one",
+            text, field=names.REQUEST, problem=says.WITHOUT_CONTAINER(), example="a pod with one",
         )  # fmt: skip
     free = {index: container.name for index, container in enumerate(containers) if index not in named}
     if not free:
         raise RequestError(
-            text, field=names.REQUEST, problem="every container has an annotation of its own",
+            text, field=names.REQUEST, problem=says.ALL_ANNOTATED(),
             example=f"{_NAMED}{containers[0].name} alone",
         )  # fmt: skip
     asking = [index for index in free if managed_amounts(containers[index])]
@@ -184,7 +183,7 @@ def _target(pod: Pod, *, named: Mapping[int, str]) -> int:
     if not meant:
         raise RequestError(
             text, field=names.REQUEST,
-            problem=f"the pod has several containers, {', '.join(free.values())}, and nothing says which one it is for",
+            problem=says.WHICH_CONTAINER(names=", ".join(free.values())),
             example=" or ".join(f"{_NAMED}{name}" for name in [*free.values()][:3]) + " instead",
         )  # fmt: skip
     return meant[0]
@@ -202,7 +201,7 @@ def _lender(parts: list[Part], *, request: GPURequest, borrower: str) -> int:
     asked = " and ".join(str(part.request) for part in parts) or "nothing"
     raise RequestError(
         str(request), field=f"init container {borrower}",
-        problem=f"it uses the devices of a container that asks the same, but these ask {asked}",
+        problem=says.OTHERS_ASK(asked=asked),
         example=str(parts[0].request) if parts else "the request on a container",
     )  # fmt: skip
 
@@ -213,7 +212,7 @@ def _mode(pod: Pod, *, parts: list[Part]) -> Mode:
     if len(set(modes.values())) > 1:
         asked = ", ".join(f"{part.container} {part.request}" for part in parts)
         raise RequestError(
-            asked, field=names.REQUEST, problem="the devices of one pod are in one mode",
+            asked, field=names.REQUEST, problem=says.ONE_MODE(),
             example=f"{names.MODE}: Fractional",
         )  # fmt: skip
     return next(iter(modes.values()), "Exclusive")
@@ -225,17 +224,17 @@ def _request_from(asked: Mapping[str, int]) -> GPURequest:
     memory_mib = asked.get(names.GPU_MEMORY_MIB)
     if memory_mib is not None and memory_mib > MAX_MEMORY_MIB:
         raise RequestError(
-            str(memory_mib), problem=f"{names.GPU_MEMORY_MIB} may be {MAX_MEMORY_MIB} at most", example="8192"
+            str(memory_mib), problem=says.AT_MOST(resource=names.GPU_MEMORY_MIB, most=MAX_MEMORY_MIB), example="8192"
         )
     if total < WHOLE_MILLI:
         return GPURequest(share_milli=total, memory_mib=memory_mib) if total else _no_share(asked)
     count, rest = divmod(total, WHOLE_MILLI)
     if count > MAX_COUNT:
-        raise RequestError(str(count), problem=f"the number of GPUs may be {MAX_COUNT} at most", example="2")
+        raise RequestError(str(count), problem=says.GPUS_AT_MOST(most=MAX_COUNT), example="2")
     if rest:
         raise RequestError(
-            str(total), problem=f"{names.GPU_MILLI} above 1000 must be a multiple of 1000 without "
-            f"the annotation {names.REQUEST}", example="2000",
+            str(total),
+            problem=says.WHOLE_THOUSANDS(resource=names.GPU_MILLI, annotation=names.REQUEST), example="2000",
         )  # fmt: skip
     return GPURequest(count=count, memory_mib=None if memory_mib is None else memory_mib // count)
 
@@ -243,7 +242,7 @@ def _request_from(asked: Mapping[str, int]) -> GPURequest:
 def _no_share(asked: Mapping[str, int]) -> GPURequest:
     raise RequestError(
         str(asked[names.GPU_MEMORY_MIB]),
-        problem=f"{names.GPU_MEMORY_MIB} needs {names.GPU_MILLI} or {names.GPU_TURN} too",
+        problem=says.NEEDS_EITHER(resource=names.GPU_MEMORY_MIB, one=names.GPU_MILLI, other=names.GPU_TURN),
         example="500",
     )
 

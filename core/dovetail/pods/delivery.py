@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.api.reasons import start as says
 from dovetail.gpu.device_plugins import Delivery
 from dovetail.gpu.request import RequestError
 from dovetail.pods.allocation import Allocation
@@ -61,6 +62,6 @@ def refuse_long_names(pod: Pod, *, delivery: Delivery) -> None:
             raise RequestError(
                 container.name,
                 field="container",
-                problem=f"has more than {_LONGEST_NAME} characters, too many for the annotation with its GPUs",
+                problem=says.NAME_TOO_LONG(most=_LONGEST_NAME),
                 example="main",
             )

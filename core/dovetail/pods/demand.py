@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 from dovetail import decoding, names
 from dovetail.api.builtin import Pod, PodSpec
 from dovetail.api.gpujob import GPUJob, MemoryUse, Mode, ResourceRequest, spec_of
+from dovetail.api.reasons import start as says
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import Ranking
 from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
@@ -186,9 +187,7 @@ def ask_of_job(
     request = request_of_job(job)
     right_size_of(job)
     if (refusal := refusal_of_depth(job.spec.template.spec, field="spec.template.spec")) is not None:
-        raise RequestError(
-            job.metadata.name, field="job", problem=refusal.message, example="containers: [{name: main}]"
-        )
+        raise RequestError(job.metadata.name, field="job", problem=refusal, example="containers: [{name: main}]")
     said = template_spec(job)
     # Code that later adds to the spec relies on lists where lists belong.
     spec, where = _read(said, as_type=PodSpec, job=job), _read(said, as_type=TemplateSpec, job=job)
@@ -199,7 +198,7 @@ def ask_of_job(
     refuse_no_devices(spec, vendors=vendors)
     if asked := _of_vendors(spec, vendors=vendors):
         raise RequestError(
-            next(iter(asked)), field="spec.template", problem="spec.gpu says how many GPUs a worker gets",
+            next(iter(asked)), field="spec.template", problem=says.COUNT_IN_SPEC(),
             example=f"gpu: {sum(asked.values())} and no such resource in the template",
         )  # fmt: skip
     return Ask(
@@ -224,12 +223,12 @@ def _check_left_to_the_queue(said: Mapping[str, Any]) -> None:
     """
     if node := said.get("nodeName"):
         raise RequestError(
-            str(node), field="spec.template.spec.nodeName", problem="the queue decides where a job's pods go",
+            str(node), field="spec.template.spec.nodeName", problem=says.QUEUE_PLACES(),
             example=f'nodeSelector: {{kubernetes.io/hostname: "{node}"}}',
         )  # fmt: skip
     if gates := said.get("schedulingGates"):
         raise RequestError(
-            str(gates), field="spec.template.spec.schedulingGates", problem="the queue decides when a job's pods go",
+            str(gates), field="spec.template.spec.schedulingGates", problem=says.QUEUE_TIMES(),
             example="suspend: true",
         )  # fmt: skip
 
@@ -315,7 +314,7 @@ def request_of_resources(resources: ResourceRequest) -> GPURequest | None:
     if not 1 <= share_milli <= WHOLE_MILLI or abs(resources.share * WHOLE_MILLI - share_milli) > _HAIR:
         raise RequestError(
             str(resources.share), field="resources.share",
-            problem="must be from 0.001 to 1, with at most three decimals", example="share: 0.5",
+            problem=says.SHARE_BEYOND(), example="share: 0.5",
         )  # fmt: skip
     request = GPURequest(
         count=resources.count,
@@ -335,7 +334,7 @@ def _instances_of(resources: ResourceRequest, *, profile: str) -> GPURequest:
     normalised = mig.normalised(profile)
     if resources != meant or normalised is None:
         raise RequestError(
-            profile, field="resources.migProfile", problem="a MIG profile goes with count and models alone",
+            profile, field="resources.migProfile", problem=says.PROFILE_ALONE(),
             example="migProfile: 3g.40gb and count: 2",
         )  # fmt: skip
     return GPURequest(count=resources.count, models=tuple(resources.models), mig=normalised)
@@ -379,6 +378,6 @@ def _agree(request: GPURequest, *, mode: Mode, asked: Mapping[str, int]) -> None
         found = ", ".join(f"{name}: {amount}" for name, amount in asked.items())
         wanted = ", ".join(f"{name}: {amount}" for name, amount in expected.items())
         raise RequestError(
-            str(request), problem=f"the pod's resources are {found}, but the request needs {wanted}",
+            str(request), problem=says.RESOURCES_DIFFER(found=found, wanted=wanted),
             example=wanted,
         )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.builtin import Pod, PodSpec
+from dovetail.api.reasons import start as says
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.quantities import Quantity, QuantityError, whole
 from dovetail.gpu import mig, models
@@ -48,7 +49,7 @@ def refuse_no_devices(spec: PodSpec, *, vendors: Vendors) -> None:
         for name, amount in container.resources.limits.items():
             if (is_nvidias(name) or name in vendors.resources) and _is_none(amount, spec=spec):
                 raise RequestError(
-                    container.name, field="container", problem=f"it asks {name}: {amount}, which gives it no device",
+                    container.name, field="container", problem=says.GIVES_NONE(resource=name, amount=str(amount)),
                     example=f"{name}: 1, or leave the resource out",
                 )  # fmt: skip
 
@@ -73,7 +74,7 @@ def vendor_request(pod: Pod, *, vendors: Vendors) -> tuple[str, GPURequest] | No
     if others or any(managed_amounts(container) for container in every_container(pod.spec)):
         mixed = [*asked, *(name for each in every_container(pod.spec) for name in managed_amounts(each))]
         raise RequestError(
-            " and ".join(dict.fromkeys(mixed)), field="resources", problem="a pod's GPUs are of one kind",
+            " and ".join(dict.fromkeys(mixed)), field="resources", problem=says.ONE_KIND(),
             example=f"{resource}: {count} alone",
         )  # fmt: skip
     request = _annotated(pod.metadata.annotations, count=count)
@@ -94,14 +95,16 @@ def instance_request(pod: Pod) -> tuple[str, GPURequest] | None:
     ours = [name for each in every_container(pod.spec) for name in managed_amounts(each)]
     if others or ours:
         raise RequestError(
-            " and ".join(dict.fromkeys([*asked, *ours])), field="resources", problem="a pod's GPUs are of one kind",
+            " and ".join(dict.fromkeys([*asked, *ours])), field="resources", problem=says.ONE_KIND(),
             example=f"{resource}: {count} alone",
         )  # fmt: skip
     meant = GPURequest(count=count, mig=mig.profile_of(resource) or "")
     text = pod.metadata.annotations.get(names.REQUEST)
     request = meant if text is None else parse(text)
     if replace(request, models=()) != meant:
-        raise RequestError(str(request), problem=f"the pod's containers ask {resource}: {count}", example=str(meant))
+        raise RequestError(
+            str(request), problem=says.CONTAINERS_ASK(resource=resource, count=count), example=str(meant)
+        )
     return resource, request
 
 
@@ -157,7 +160,7 @@ def _annotated(annotations: Mapping[str, str], *, count: int) -> GPURequest:
     request = GPURequest(count=count) if text is None else parse(text)
     if mode_of(annotations.get(names.MODE), request=request) != "Exclusive" or request.device_index is not None:
         raise RequestError(
-            str(request), problem="a vendor's plugin gives whole GPUs as it likes: no shares, turns or cuda:N",
+            str(request), problem=says.PLUGIN_GIVES_WHOLE(),
             example=str(
                 replace(
                     request, count=count, share_milli=WHOLE_MILLI, memory_mib=None, memory_percent=None, vendor=None,
@@ -171,15 +174,14 @@ def _annotated(annotations: Mapping[str, str], *, count: int) -> GPURequest:
 def _agree(request: GPURequest, *, resource: str, count: int, vendors: Vendors) -> None:
     meant = replace(request, count=count, vendor=None)
     if request.count != count:
-        raise RequestError(str(request), problem=f"the pod's containers ask {resource}: {count}", example=str(meant))
+        raise RequestError(
+            str(request), problem=says.CONTAINERS_ASK(resource=resource, count=count), example=str(meant)
+        )
     if request.vendor is not None and request.vendor != vendors.vendor_of(resource):
         raise RequestError(
-            str(request), problem=f"the pod's containers ask {resource}, which is not {request.vendor}'s",
+            str(request), problem=says.OTHER_VENDOR(resource=resource, vendor=request.vendor),
             example=str(meant),
         )  # fmt: skip
-
-
-_NEEDS_MANAGED: Final = "needs a node that Dovetail manages, and those are NVIDIA's: a vendor's plugin gives whole GPUs"
 
 
 def asks_by_kind(ask: Ask, *, vendors: Vendors = DEFAULT_VENDORS) -> tuple[Ask, ...]:
@@ -197,7 +199,7 @@ def asks_by_kind(ask: Ask, *, vendors: Vendors = DEFAULT_VENDORS) -> tuple[Ask, 
         if not managed:
             whole = replace(gpu, share_milli=WHOLE_MILLI, memory_mib=None, memory_percent=None)
             anywhere = replace(whole, device_index=None, device_node=None)
-            raise RequestError(str(gpu), problem=f"{feature} {_NEEDS_MANAGED}", example=str(anywhere))
+            raise RequestError(str(gpu), problem=says.NEEDS_MANAGED(feature=feature), example=str(anywhere))
         return managed
     by_vendor = tuple(replace(ask, resource=resource) for resource in vendors.resources_for(gpu))
     return (*managed, *by_vendor) if vendors.first == "Managed" else (*by_vendor, *managed)

@@ -4,6 +4,8 @@ import re
 from typing import Final
 
 from dovetail.api.builtin import PodSpec
+from dovetail.api.reasons import start as says
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.decoding import UnreadableError
 from dovetail.formats.quantities import Quantity
 from dovetail.gpu.request import RequestError
@@ -34,7 +36,7 @@ def template_error(error: UnreadableError, *, job: str) -> RequestError:
 
 def quantity_error(spec: PodSpec, *, text: Quantity) -> RequestError:
     """The error of a pod with an invalid or negative quantity: its container and resource."""
-    problem = "must be 0 or more" if str(text).startswith("-") else "is no quantity"
+    problem = says.NOT_NEGATIVE() if str(text).startswith("-") else says.IS_NO_QUANTITY()
     return RequestError(str(text), field=_place_of(spec, text=text), problem=problem, example="500m or 1.5Gi")
 
 
@@ -56,3 +58,14 @@ def _place_of(spec: PodSpec, *, text: Quantity) -> str:
                 if str(amount) == str(text):
                     return f"resources.{kind}.{resource} of container {container.name}"
     return "resources of a container"
+
+
+def sentence_of(error: RequestError) -> Sentence:
+    """The error as clauses of the table: the field and its value, the problem, and an example."""
+    said = error.said
+    # One that is too long to be shown whole is a text.
+    if not isinstance(said, Sentence) or said.message != error.stated:
+        said = says.REQUEST_PROBLEM(problem=error.stated)
+    place = NOTHING if error.position is None else says.AT_CHARACTER(position=error.position + 1)
+    field = says.REQUEST_FIELD(field=error.field, value=error.shown)
+    return field + said + place + says.WRITE_FOR_EXAMPLE(example=error.example)

@@ -11,6 +11,7 @@ from typing import Final
 from dovetail import names
 from dovetail.api.builtin import JobStatus
 from dovetail.api.gpujob import GPUJob, Mode, Workload
+from dovetail.api.reasons import start as says
 from dovetail.formats.quantities import read_whole
 from dovetail.gpu.memory_strategy import fraction_of
 from dovetail.gpu.request import GPURequest, RequestError, parse
@@ -51,8 +52,8 @@ def size_in(annotations: Mapping[str, str]) -> Size | None:
     """The size that a pod or its template asks for; None for one without GPUs. Raises `RequestError`."""
     if (single := next((key for key in annotations if key.startswith(f"{names.REQUEST}.")), None)) is not None:
         raise RequestError(
-            annotations[single], field=f"annotation {single}", problem="a pod in the queue has its GPUs in one "
-            "container", example=f"annotation {names.REQUEST}",
+            annotations[single], field=f"annotation {single}", problem=says.ONE_QUEUED_CONTAINER(),
+            example=f"annotation {names.REQUEST}",
         )  # fmt: skip
     if (text := annotations.get(names.REQUEST)) is None:
         return None

@@ -11,6 +11,7 @@ from typing import Final
 from dovetail import names
 from dovetail.api.builtin import LabelSelector
 from dovetail.api.gpujob import GPUJob, TopologySpec
+from dovetail.api.reasons import start as says
 from dovetail.engine.model.topology import HOSTNAME, Level, Spread, Topology
 from dovetail.formats.suggestions import suggestion
 from dovetail.gpu.request import RequestError
@@ -136,7 +137,7 @@ def _check_configured(name: str, *, field: str, levels: tuple[Level, ...]) -> No
         listed = f"the levels are {', '.join(known)}" if known else "no level is configured"
         hint = suggestion(name, known=known)
         raise RequestError(
-            name, field=f"topology.{field}", problem=f"no such level is configured (topology_levels): {listed}{hint}",
+            name, field=f"topology.{field}", problem=says.NO_LEVEL(levels=listed, hint=hint),
             example=f"{field}: {known[0]}" if known else "no topology",
         )  # fmt: skip
 
@@ -147,7 +148,7 @@ def _check_narrower(name: str, *, field: str, required: str, levels: tuple[Level
         return
     narrower = known[known.index(required) + 1 :]
     raise RequestError(
-        name, field=f"topology.{field}", problem=f"must be narrower than required, which is {required}",
+        name, field=f"topology.{field}", problem=says.NARROWER(required=required),
         example=f"{field}: {narrower[0]}" if narrower else f"required: {known[0]}",
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import FINISHED, GPUJob, MemoryUse
 from dovetail.api.meta import key_of
 from dovetail.api.reasons import start as says
+from dovetail.api.reasons.codes import INVALID
 from dovetail.api.reasons.start import UNREADABLE
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask
@@ -37,6 +38,7 @@ from dovetail.jobs.start_times import resting, too_early
 from dovetail.pods.demand import as_started, ask_of_job, ask_of_pod
 from dovetail.pods.device_plugin import asks_by_kind
 from dovetail.pods.disruption_budgets import refusing_budget
+from dovetail.pods.errors import sentence_of
 from dovetail.pods.options.annotations import check_job
 from dovetail.pods.tenancy import is_submitted_as_job, run_of
 from dovetail.queue.growing.pools import GrowingRules
@@ -212,11 +214,11 @@ def read_request(
             # The webhook has completed its pods for this kind of node.
             asks = asks[:1]
     except RequestError as error:
-        return Reading(obstacle=Obstacle.of(UNREADABLE(problem=str(error))))
+        return Reading(obstacle=Obstacle.of(sentence_of(error).with_reason(INVALID.code)))
     try:
         check_job(job, ranking=ranking)
     except RequestError as error:
-        return Reading(asks=asks, obstacle=Obstacle.of(UNREADABLE(problem=str(error))))
+        return Reading(asks=asks, obstacle=Obstacle.of(sentence_of(error).with_reason(INVALID.code)))
     return Reading(asks=asks)
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from dovetail import names
 from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import Policy
+from dovetail.api.reasons import start as says
 from dovetail.api.reasons.refusals import BIND_UNSETTLED
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.filter.fit import Fit
@@ -130,7 +131,9 @@ def _read(pod: Pod, *, ranking: Ranking, vendors: Vendors) -> Ask | None:
             check_pod(pod, ranking=ranking)
         return ask_of_pod(pod, ranking=ranking, vendors=vendors)
     except QuantityError as error:
-        raise RequestError(str(error.text), field="resources", problem="no quantity", example="100m or 2Gi") from error
+        raise RequestError(
+            str(error.text), field="resources", problem=says.NO_QUANTITY(), example="100m or 2Gi"
+        ) from error
 
 
 def allocation_of(claim: Claim, *, pod: Pod, tenancy: Tenancy) -> Allocation:

@@ -156,11 +156,7 @@ KUEUE_HOLDS: Final = clause(
 )
 KUEUE_SAYS: Final = clause("KueueSays", ": {message}")
 
-# What admission refuses of a request
-REQUEST_REFUSED: Final = clause("RequestRefused", '{field} "{value}": {problem}; write for example {example}')
-REQUEST_REFUSED_AT: Final = clause(
-    "RequestRefusedAt", '{field} "{value}": {problem} at character {position}; write for example {example}'
-)
+# What admission refuses
 OBJECT_UNREADABLE: Final = clause("ObjectUnreadable", "Dovetail cannot read this {kind}: {problem}")
 NOT_REVIEWED: Final = clause("NotReviewed", "Dovetail's webhook does not review this object: {problem}")
 WEBHOOK_FAULT: Final = clause(
@@ -297,3 +293,87 @@ METADATA_TOO_LARGE: Final = clause(
     "MetadataTooLarge", "metadata has {size} bytes and may have {most} at most: remove labels or annotations"
 )
 NESTED_TOO_DEEPLY: Final = clause("NestedTooDeeply", "{field} is nested {depth} levels deep and may be {most} at most")
+
+# Why a request for GPUs is refused: the field and its value, the problem, and an example
+REQUEST_FIELD: Final = clause("RequestField", '{field} "{value}": ')
+REQUEST_PROBLEM: Final = clause("RequestProblem", "{problem}")
+AT_CHARACTER: Final = clause("AtCharacter", " at character {position}")
+WRITE_FOR_EXAMPLE: Final = clause("WriteForExample", "; write for example {example}")
+ONE_TENANT: Final = clause("OneTenantAtATime", "a MIG instance has one tenant at a time")
+NO_SUCH_WORD: Final = clause("NoSuchWord", "unknown {kind}")
+WHOLE_EXCLUSIVELY: Final = clause("WholeExclusively", "mode Exclusive takes whole GPUs, not a share")
+UNANNOTATED: Final = clause("Unannotated", "it asks for GPUs, but no annotation says what")
+NO_SUCH_CONTAINER: Final = clause("NoSuchContainer", "the pod has no container {name}")
+WITHOUT_CONTAINER: Final = clause("WithoutContainer", "the pod has no container")
+ALL_ANNOTATED: Final = clause("AllAnnotated", "every container has an annotation of its own")
+WHICH_CONTAINER: Final = clause(
+    "WhichContainer", "the pod has several containers, {names}, and nothing says which one it is for"
+)
+OTHERS_ASK: Final = clause("OthersAsk", "it uses the devices of a container that asks the same, but these ask {asked}")
+NONE_ASKS: Final = clause(
+    "NoneAsks", "an init container uses the devices of a container that asks the same, and none does"
+)
+ONE_MODE: Final = clause("OneMode", "the devices of one pod are in one mode")
+AT_MOST: Final = clause("AtMost", "{resource} may be {most} at most")
+GPUS_AT_MOST: Final = clause("GPUsAtMost", "the number of GPUs may be {most} at most")
+WHOLE_THOUSANDS: Final = clause(
+    "WholeThousands", "{resource} above 1000 must be a multiple of 1000 without the annotation {annotation}"
+)
+NEEDS_EITHER: Final = clause("NeedsEither", "{resource} needs {one} or {other} too")
+COUNT_IN_SPEC: Final = clause("CountInSpec", "spec.gpu says how many GPUs a worker gets")
+QUEUE_PLACES: Final = clause("QueuePlaces", "the queue decides where a job's pods go")
+QUEUE_TIMES: Final = clause("QueueTimes", "the queue decides when a job's pods go")
+SHARE_BEYOND: Final = clause("ShareBeyond", "must be from 0.001 to 1, with at most three decimals")
+PROFILE_ALONE: Final = clause("ProfileAlone", "a MIG profile goes with count and models alone")
+RESOURCES_DIFFER: Final = clause("ResourcesDiffer", "the pod's resources are {found}, but the request needs {wanted}")
+GIVES_NONE: Final = clause("GivesNoDevice", "it asks {resource}: {amount}, which gives it no device")
+ONE_KIND: Final = clause("OneKind", "a pod's GPUs are of one kind")
+ONE_KIND_ASKED: Final = clause("OneKindAsked", "a pod's GPUs are of one kind, and its containers ask {resource}")
+CONTAINERS_ASK: Final = clause("ContainersAsk", "the pod's containers ask {resource}: {count}")
+OTHER_VENDOR: Final = clause("OtherVendor", "the pod's containers ask {resource}, which is not {vendor}'s")
+PLUGIN_GIVES_WHOLE: Final = clause(
+    "PluginGivesWhole", "a vendor's plugin gives whole GPUs as it likes: no shares, turns or cuda:N"
+)
+NEEDS_MANAGED: Final = clause(
+    "NeedsManaged",
+    "{feature} needs a node that Dovetail manages, and those are NVIDIA's: a vendor's plugin gives whole GPUs",
+)
+NO_NODE_HAS: Final = clause("NoNodeHas", "no node of Dovetail has this: the pod would wait for ever")
+HAMI_PRIORITY: Final = clause("HAMiPriority", "is HAMi's, and Dovetail has no such order of the tenants of a device")
+BOTH_SAY_MEMORY: Final = clause("BothSayMemory", "{one} and {other} both say the memory")
+PERCENT_BEYOND: Final = clause("PercentBeyond", "{resource} is a percentage, 100 at most")
+WHOLE_AT_MOST: Final = clause("WholeAtMost", "must be a whole number, {most} at most")
+WHOLE_GPUS_AT_MOST: Final = clause("WholeGPUsAtMost", "must be a whole number of GPUs, {most} at most")
+NOT_BY_UUID: Final = clause(
+    "NotByUUID", "Dovetail knows devices by their node and index, and no request names them by UUID"
+)
+NAMES_PROFILE: Final = clause("NamesProfile", "a request for MIG instances names their profile")
+BOTH_SAY_SHARE: Final = clause("BothSayShare", "both say how much of a GPU")
+MUST_BE: Final = clause("MustBe", "must be {value}")
+FROM_TO: Final = clause("FromTo", "must be from {low} to {high}")
+WHOLE_FROM_TO: Final = clause("WholeFromTo", "must be a whole number from {low} to {high}")
+MIB_ABOVE_ZERO: Final = clause("MiBAboveZero", "must be a whole number of MiB above 0")
+OF_NAMESPACE: Final = clause("OfNamespace", " in namespace {namespace}")
+COMPUTE_OF_ALL: Final = clause("ComputeOfAll", "the containers of a pod limit their compute, or none of them does")
+NO_LEVEL: Final = clause("NoSuchLevel", "no such level is configured (topology_levels): {levels}{hint}")
+NARROWER: Final = clause("Narrower", "must be narrower than required, which is {required}")
+ONE_QUEUED_CONTAINER: Final = clause("OneQueuedContainer", "a pod in the queue has its GPUs in one container")
+NAME_TOO_LONG: Final = clause(
+    "NameTooLong", "has more than {most} characters, too many for the annotation with its GPUs"
+)
+NOT_NEGATIVE: Final = clause("NotNegative", "must be 0 or more")
+IS_NO_QUANTITY: Final = clause("IsNoQuantity", "is no quantity")
+NO_QUANTITY: Final = clause("NoQuantity", "no quantity")
+TERM_TWICE: Final = clause("TermTwice", "has {term} twice")
+TERMS_ARE: Final = clause("TermsAre", "the terms are {terms}")
+WEIGHT_BEYOND: Final = clause(
+    "WeightBeyond", "{term} must be a number from 0 to {most}, with at most {decimals} decimals"
+)
+PACK_ALONE: Final = clause("PackAlone", "policy Pack uses the fragmentation term alone")
+WITH_OTHERS: Final = clause("WithOthers", "with those that it leaves out")
+ALL_ZERO: Final = clause("AllZero", ", all weights are 0; one must be above 0")
+POD_UNREADABLE: Final = clause("PodUnreadable", "cannot be read: {problem}")
+NO_OPTION: Final = clause("NoOption", "is none that a pod with GPUs has ({names})")
+PLACED_ALREADY: Final = clause("PlacedAlready", "a pod gets its GPUs when it is scheduled, and this one would not be")
+OUR_SCHEDULER: Final = clause("OurScheduler", "a pod with GPUs of Dovetail is scheduled by dovetail")
+OUR_RUNTIME: Final = clause("OurRuntime", "a pod with GPUs of Dovetail runs in the class nvidia")

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from dovetail.api.gpujob import Policy
+from dovetail.api.reasons import start as says
+from dovetail.api.reasons.clause import NOTHING
 from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Weights
 from dovetail.gpu.request import RequestError
 
@@ -49,12 +51,12 @@ class Ranking:
 
     def check(self, chosen: Mapping[str, float], *, field: str) -> None:
         """Raise `RequestError` if a pod or job may not choose these weights; `field` has them."""
-        where = f" in namespace {self.namespace}" if self.namespace else ""
+        where = says.OF_NAMESPACE(namespace=self.namespace) if self.namespace else NOTHING
         for term, weight in chosen.items():
             allowed = self._range(term)
             if not allowed.low <= weight <= allowed.high:
                 fixed = allowed.low == allowed.high
-                must = f"must be {allowed.low:g}" if fixed else f"must be from {allowed.low:g} to {allowed.high:g}"
+                must = says.MUST_BE(value=allowed.low) if fixed else says.FROM_TO(low=allowed.low, high=allowed.high)
                 raise RequestError(
                     f"{weight:g}",
                     field=f"{field}.{term}",
@@ -64,7 +66,7 @@ class Ranking:
         if chosen and not any(asdict(self.weights_with(chosen)).values()):
             raise RequestError(
                 ", ".join(f"{term}: {weight:g}" for term, weight in chosen.items()), field=field,
-                problem=f"with those that it leaves out{where}, all weights are 0; one must be above 0",
+                problem=says.WITH_OTHERS() + where + says.ALL_ZERO(),
                 example="fragmentation: 0.5",
             )  # fmt: skip
 

@@ -12,6 +12,7 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import POLICIES_BY_LETTERS, GPUJob, GPUJobSpec, Policy, Workload
 from dovetail.api.gpujob.fields import fields_of
 from dovetail.api.gpujob.spec import ScoreWeights
+from dovetail.api.reasons import start as says
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import MAX_WEIGHT, TERMS, Ranking
 from dovetail.engine.model.settings import Weights
@@ -77,8 +78,8 @@ def priority_in(annotations: Mapping[str, str]) -> int | None:
         return None
     weight = read_whole(text, otherwise=-1)
     if not 0 <= weight <= MAX_PRIORITY:
-        allowed = f"a whole number from 0 to {MAX_PRIORITY}"
-        raise RequestError(text, field="priority", problem=f"must be {allowed}", example="20")
+        problem = says.WHOLE_FROM_TO(low=0, high=MAX_PRIORITY)
+        raise RequestError(text, field="priority", problem=problem, example="20")
     return weight
 
 
@@ -89,7 +90,7 @@ def _one_of(allowed: tuple[Word, ...], *, text: str | None, field: str) -> Word 
     for word in allowed:
         if word == text:
             return word
-    raise RequestError(text, field=field, problem=f"unknown {field}", example=", ".join(allowed))
+    raise RequestError(text, field=field, problem=says.NO_SUCH_WORD(kind=field), example=", ".join(allowed))
 
 
 _WEIGHTS_EXAMPLE: Final = "fragmentation=0.6,cpu=0"
@@ -138,10 +139,10 @@ def parse_weights(text: str, *, field: str) -> dict[str, float]:
     for part in text.split(","):
         term, _, weight = (piece.strip() for piece in part.partition("="))
         if term not in TERMS or term in found:
-            why = f"has {term} twice" if term in found else f"the terms are {', '.join(TERMS)}"
+            why = says.TERM_TWICE(term=term) if term in found else says.TERMS_ARE(terms=", ".join(TERMS))
             raise RequestError(text, field=field, problem=why, example=_WEIGHTS_EXAMPLE)
         if not _WEIGHT.fullmatch(weight) or float(weight) > MAX_WEIGHT:
-            problem = f"{term} must be a number from 0 to {MAX_WEIGHT:g}, with at most {_DECIMALS} decimals"
+            problem = says.WEIGHT_BEYOND(term=term, most=MAX_WEIGHT, decimals=_DECIMALS)
             raise RequestError(text, field=field, problem=problem, example=_WEIGHTS_EXAMPLE)
         found[term] = float(weight)
     return found
@@ -155,7 +156,7 @@ def text_of_weights(weights: Mapping[str, float]) -> str:
 def _check_weights(chosen: Mapping[str, float], *, packs: bool, ranking: Ranking, field: str) -> None:
     if chosen and packs:
         raise RequestError(
-            text_of_weights(chosen), field=field, problem="policy Pack uses the fragmentation term alone",
+            text_of_weights(chosen), field=field, problem=says.PACK_ALONE(),
             example="policy Balanced, or no weights",
         )  # fmt: skip
     ranking.check(chosen, field=field)

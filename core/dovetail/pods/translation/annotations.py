@@ -11,6 +11,7 @@ from typing import Final
 
 from dovetail.api.builtin import Container, Pod
 from dovetail.api.gpujob import Policy
+from dovetail.api.reasons import start as says
 from dovetail.formats.quantities import read_whole
 from dovetail.gpu.device_plugins import MANAGED_VENDOR
 from dovetail.gpu.models import known_families, normalise
@@ -42,11 +43,10 @@ def of_kind(request: GPURequest, *, annotations: Mapping[str, str]) -> GPUReques
         _NO_UUID: "dovetail cordon GPU-5c89…, which keeps a device from all pods",
     }.items():
         if text := annotations.get(key):
-            problem = "Dovetail knows devices by their node and index, and no request names them by UUID"
-            raise RequestError(text, field=key, problem=problem, example=instead)
+            raise RequestError(text, field=key, problem=says.NOT_BY_UUID(), example=instead)
     if annotations.get(_SHARING) == "mig":
         raise RequestError(
-            "mig", field=_SHARING, problem="a request for MIG instances names their profile",
+            "mig", field=_SHARING, problem=says.NAMES_PROFILE(),
             example="dovetail.dev/gpu: 2x1g.10gb",
         )  # fmt: skip
     if request.mig or request.vendor not in {None, MANAGED_VENDOR}:
@@ -63,7 +63,9 @@ def policy_in(annotations: Mapping[str, str]) -> Policy | None:
     for key in _POLICIES:
         if text := annotations.get(key):
             if text not in _POLICY_OF:
-                raise RequestError(text, field=key, problem="unknown policy", example=" or ".join(_POLICY_OF))
+                raise RequestError(
+                    text, field=key, problem=says.NO_SUCH_WORD(kind="policy"), example=" or ".join(_POLICY_OF)
+                )
             return _POLICY_OF[text]
     return None
 
@@ -75,9 +77,7 @@ def fraction_in(annotations: Mapping[str, str]) -> Asked | None:
         return None
     words = ", ".join(f"{key}: {text}" for key, text in said.items())
     if len(said.keys() & {_FRACTION, _MEMORY}) > 1:
-        raise RequestError(
-            words, field="annotations", problem="both say how much of a GPU", example=f"{_FRACTION}: 0.5"
-        )
+        raise RequestError(words, field="annotations", problem=says.BOTH_SAY_SHARE(), example=f"{_FRACTION}: 0.5")
     return Asked(words=words, taint="nvidia.com/gpu", request=_fraction(said), in_turns=_MEMORY in said)
 
 
@@ -90,18 +90,18 @@ def fraction_of(pod: Pod) -> tuple[str, Asked] | None:
 def _fraction(said: Mapping[str, str]) -> GPURequest:
     count = read_whole(said.get(_DEVICES, "1"), otherwise=0)
     if not 1 <= count <= MAX_COUNT:
-        raise RequestError(said[_DEVICES], field=_DEVICES, problem=f"must be from 1 to {MAX_COUNT}", example="2")
+        raise RequestError(said[_DEVICES], field=_DEVICES, problem=says.FROM_TO(low=1, high=MAX_COUNT), example="2")
     if (text := said.get(_MEMORY)) is not None:
         mib = read_whole(text, otherwise=0)
         if not 1 <= mib <= MAX_MEMORY_MIB:
-            raise RequestError(text, field=_MEMORY, problem="must be a whole number of MiB above 0", example="2000")
+            raise RequestError(text, field=_MEMORY, problem=says.MIB_ABOVE_ZERO(), example="2000")
         return GPURequest(count=count, memory_mib=mib, vendor=MANAGED_VENDOR)
     try:
         request = parse(said[_FRACTION])
     except RequestError as error:
-        raise RequestError(said[_FRACTION], field=_FRACTION, problem=error.problem, example="0.5") from error
+        raise RequestError(said[_FRACTION], field=_FRACTION, problem=error.said, example="0.5") from error
     if replace(request, share_milli=1) != GPURequest(share_milli=1):
-        raise RequestError(said[_FRACTION], field=_FRACTION, problem="must be from 0.001 to 1", example="0.5")
+        raise RequestError(said[_FRACTION], field=_FRACTION, problem=says.FROM_TO(low="0.001", high=1), example="0.5")
     return replace(request, count=count, vendor=MANAGED_VENDOR)
 
 
@@ -112,11 +112,11 @@ def _container(pod: Pod) -> Container:
     found = next((each for each in every_container(pod.spec) if each.name == name), None)
     if found is None:
         known = ", ".join(each.name for each in every_container(pod.spec))
-        raise RequestError(name, field=_CONTAINER, problem=f"the pod has no container {name}", example=known)
+        raise RequestError(name, field=_CONTAINER, problem=says.NO_SUCH_CONTAINER(name=name), example=known)
     if found in pod.spec.init_containers and found.restart_policy != "Always":
         raise RequestError(
             name, field=_CONTAINER,
-            problem="an init container uses the devices of a container that asks the same, and none does",
+            problem=says.NONE_ASKS(),
             example=f"dovetail.dev/gpu.{first.name}: '0.5' and dovetail.dev/gpu.{name}: '0.5'",
         )  # fmt: skip
     return found
@@ -133,5 +133,5 @@ def _models(text: str, *, key: str) -> tuple[str, ...]:
     try:
         parse(str(GPURequest(models=found)))
     except RequestError as error:
-        raise RequestError(text, field=key, problem=error.problem, example="A100,V100") from error
+        raise RequestError(text, field=key, problem=error.said, example="A100,V100") from error
     return found

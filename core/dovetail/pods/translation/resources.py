@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail.api.builtin import Container, Pod
+from dovetail.api.reasons import start as says
 from dovetail.formats.quantities import QuantityError, milli, whole
 from dovetail.gpu import mig
 from dovetail.gpu.device_plugins import MANAGED_VENDOR, Vendors, is_mig
@@ -81,14 +82,14 @@ def asked_of(pod: Pod, *, vendors: Vendors) -> dict[str, Asked]:
         if len(found) > 1:
             raise RequestError(
                 " and ".join(each.words for each in found), field=f"container {container.name}",
-                problem="a pod's GPUs are of one kind", example=f"{found[0].words} alone",
+                problem=says.ONE_KIND(), example=f"{found[0].words} alone",
             )  # fmt: skip
         if found:
             asked[container.name] = found[0]
     kinds = {(each.taint, each.request.mig): each.words for each in asked.values()}
     if len(kinds) > 1:
         raise RequestError(
-            " and ".join(sorted(kinds.values())), field="resources", problem="a pod's GPUs are of one kind",
+            " and ".join(sorted(kinds.values())), field="resources", problem=says.ONE_KIND(),
             example=f"{min(kinds.values())} alone",
         )  # fmt: skip
     return asked
@@ -112,7 +113,7 @@ def refuse_foreign(pod: Pod) -> None:
             if amount := _amount(container, resource=name, pod=pod):
                 raise RequestError(
                     f"{name}: {amount}", field=f"resources of container {container.name}",
-                    problem="no node of Dovetail has this: the pod would wait for ever",
+                    problem=says.NO_NODE_HAS(),
                     example="the request to Dovetail alone, such as 8G,0.5, and no such resource",
                 )  # fmt: skip
 
@@ -121,7 +122,7 @@ def _of_container(container: Container, *, pod: Pod, vendors: Vendors) -> Iterat
     if _PRIORITY in container.resources.limits:
         raise RequestError(
             f"{_PRIORITY}: {container.resources.limits[_PRIORITY]}", field=f"resources of container {container.name}",
-            problem="is HAMi's, and Dovetail has no such order of the tenants of a device",
+            problem=says.HAMI_PRIORITY(),
             example="nothing there, or dovetail.dev/gpu-priority for the weight in turns",
         )  # fmt: skip
     said = _said(container, names=(*vendors.resources, *FOREIGN), pod=pod)
@@ -150,13 +151,13 @@ def _part(said: Mapping[str, int], *, system: _Parts, container: Container) -> A
     memory, percent, cores = (said.get(name, 0) for name in (system.memory, system.percent, system.cores))
     words = ", ".join(f"{name}: {amount}" for name, amount in said.items())
     problem = (
-        f"{system.memory} and {system.percent} both say the memory" if memory and percent
-        else f"{system.percent} is a percentage, 100 at most" if percent > _ALL_PERCENT
-        else f"{system.cores} is a percentage, 100 at most" if cores > _ALL_PERCENT
-        else f"{system.memory} may be {MAX_MEMORY_MIB} at most" if memory > MAX_MEMORY_MIB
-        else ""
+        says.BOTH_SAY_MEMORY(one=system.memory, other=system.percent) if memory and percent
+        else says.PERCENT_BEYOND(resource=system.percent) if percent > _ALL_PERCENT
+        else says.PERCENT_BEYOND(resource=system.cores) if cores > _ALL_PERCENT
+        else says.AT_MOST(resource=system.memory, most=MAX_MEMORY_MIB) if memory > MAX_MEMORY_MIB
+        else None
     )  # fmt: skip
-    if problem:
+    if problem is not None:
         raise RequestError(
             words, field=f"resources of container {container.name}", problem=problem,
             example=f"{system.memory}: 3000 and {system.cores}: 30",
@@ -183,9 +184,9 @@ def _amount(container: Container, *, resource: str, pod: Pod) -> int:
         raise quantity_error(pod.spec, text=error.text) from error
     most = MAX_MEMORY_MIB if resource in {_HAMI.memory, _VOLCANO.memory} else MAX_COUNT
     if amount > most or milli(text) != WHOLE_MILLI * amount:
-        unit = "" if resource in FOREIGN and resource != _VOLCANO.count else " of GPUs"
+        row = says.WHOLE_AT_MOST if resource in FOREIGN and resource != _VOLCANO.count else says.WHOLE_GPUS_AT_MOST
         raise RequestError(
             str(text), field=f"{resource} of container {container.name}",
-            problem=f"must be a whole number{unit}, {most} at most", example="2",
+            problem=row(most=most), example="2",
         )  # fmt: skip
     return max(0, amount)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.api.reasons import start as says
 from dovetail.engine.model.claims import Ask
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import RequestError
@@ -74,7 +75,7 @@ def _asked(pod: Pod, *, vendors: Vendors) -> dict[str, Asked]:
         if asked:
             whole = next(iter(asked.values())).words
             raise RequestError(
-                f"{whole} and {part.words}", field="pod", problem="a pod's GPUs are of one kind", example=part.words,
+                f"{whole} and {part.words}", field="pod", problem=says.ONE_KIND(), example=part.words,
             )  # fmt: skip
         return {container: part}
     asked = {
@@ -83,7 +84,7 @@ def _asked(pod: Pod, *, vendors: Vendors) -> dict[str, Asked]:
     if len({each.in_turns for each in asked.values()}) > 1:
         words = "; ".join(each.words for each in asked.values())
         raise RequestError(
-            words, field="resources", problem="the containers of a pod limit their compute, or none of them does",
+            words, field="resources", problem=says.COMPUTE_OF_ALL(),
             example="nvidia.com/gpucores: 30 in each of them",
         )  # fmt: skip
     return asked
