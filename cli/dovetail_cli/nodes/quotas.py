@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace as with_fields
 
 from dovetail.answers.quotas import QuotaList, QuotaRow
-from dovetail.api.gpuquota import GPUQuota, QuotaGuarantee, QuotaMemoryGuarantee, QuotaUse
+from dovetail.api.gpuquota import GPUQuota, QuotaForecast, QuotaGuarantee, QuotaMemoryGuarantee, QuotaUse
 from dovetail.api.resources import GPUQUOTAS
 from dovetail.query.errors import NotFoundError
 from dovetail.query.quotas.listing import quota_list
@@ -102,7 +102,8 @@ def in_order(quotas: Sequence[QuotaRow]) -> list[QuotaRow]:
 def sentences(quotas: Iterable[QuotaRow]) -> Iterator[str]:
     """The lines below the table.
 
-    They say who waits within a guarantee, who would be asked, what is ready, and what is wrong with the tree.
+    They say who waits within a guarantee, who would be asked, what is ready and forecast, and what is wrong with the
+    tree.
     """
     for quota in quotas:
         known = quota.guarantee
@@ -113,7 +114,19 @@ def sentences(quotas: Iterable[QuotaRow]) -> Iterator[str]:
         if (ready := quota.ready) is not None and ready.gpus:
             lent = f", {ready.lent} of them used by jobs that leave in time" if ready.lent else ""
             yield f"{quota.name} keeps {ready.gpus} GPUs ready for its next replicas: {ready.ready} are ready{lent}."
+        if quota.forecast is not None:
+            yield f"{quota.name} {_of_forecast(quota.demand)}."
         yield from (f"{problem.message}." for problem in quota.problems)
+
+
+def _of_forecast(demand: QuotaForecast | None) -> str:
+    """What a quota is forecast to request in this hour, and how good such forecasts were."""
+    if demand is None or demand.expected is None:
+        return "has no forecast of this hour yet: no such hour of a day was observed as a whole"
+    said = f"is forecast to request {demand.expected:g} GPUs in this hour, and requested {demand.peak:g} at most so far"
+    if not demand.hours:
+        return f"{said}; no forecast was compared yet"
+    return f"{said}; past forecasts were {demand.error:.2g} GPUs off on average ({demand.hours} hours)"
 
 
 def _guaranteed(known: QuotaGuarantee) -> str:

@@ -4,9 +4,11 @@ from dovetail.answers import Row
 from dovetail.api import gpuquota
 from dovetail.api.gpuquota import (
     AdvanceReservation,
+    Forecast,
     GuaranteeWindow,
     Per,
     PreemptionPolicy,
+    QuotaForecast,
     QuotaReserve,
     QuotaUse,
     Reserve,
@@ -41,8 +43,8 @@ class QuotaRow(Row, frozen=True, kw_only=True):
     """A quota that applies to a namespace you may list.
 
     `otherNamespaces` and `otherUsers` count those that you may not list. `projects` are those of jobs that you may
-    list. A limit is null for none; `pools` is empty for all. `ready` says what is ready of the `reserve`. Each change
-    of the quota's spec raises its `generation`.
+    list. A limit is null for none; `pools` is empty for all. `ready` says what is ready of the `reserve`, and `demand`
+    what the `forecast` expects. Each change of the quota's spec raises its `generation`.
     """
 
     name: str
@@ -67,6 +69,8 @@ class QuotaRow(Row, frozen=True, kw_only=True):
     guarantee_windows: list[GuaranteeWindow]
     reserve: Reserve | None
     ready: QuotaReserve | None
+    forecast: Forecast | None
+    demand: QuotaForecast | None
     gpus: float
     memory_mib: int
     running_jobs: int

@@ -8,6 +8,8 @@ from dovetail_cli.nodes.quotas import COLUMNS, choose, rows, sentences
 from dovetail_cli.ui import output
 from tests.core.query.test_quotas import EACH, VISION, make_quota
 
+HOURS = {"since": "2026-06-01T00:00:00Z", "hour": "2026-06-08T00:00:00Z"}
+
 
 def test_used_stands_beside_what_may_be_used() -> None:
     assert output.render(list(rows(quota_list([VISION, EACH]).items)), columns=COLUMNS, form="table").splitlines() == [
@@ -72,3 +74,35 @@ def test_below_the_table_is_what_is_ready_of_a_reserve(reserve: dict[str, int], 
 def test_a_reserve_that_the_guarantee_leaves_nothing_of_has_no_line() -> None:
     quota = make_quota("chat", guaranteed={"gpus": 4}, reserve={"gpus": 4}, status={"reserve": {}})
     assert list(sentences(quota_list([quota]).items)) == []
+
+
+NONE_YET = "chat has no forecast of this hour yet: no such hour of a day was observed as a whole."
+
+
+@pytest.mark.parametrize(
+    ("demand", "said"),
+    [
+        (None, ""),
+        ({"peak": 3.0}, ""),
+        (
+            {"expected": 6.5, "peak": 3.0},
+            "and requested 3 at most so far; no forecast was compared yet",
+        ),
+        (
+            {"expected": 6.5, "peak": 7.0, "hours": 168, "error": 0.391},
+            "and requested 7 at most so far; past forecasts were 0.39 GPUs off on average (168 hours)",
+        ),
+    ],
+    ids=["before the first look", "before the first whole hour", "before the first comparison", "after a week"],
+)
+def test_below_the_table_is_what_is_forecast_and_how_good_that_is(demand: dict[str, float] | None, said: str) -> None:
+    status = {} if demand is None else {"forecast": HOURS | demand}
+    quota = make_quota("chat", forecast={"gpus": 8}, status=status)
+    expects = f"chat is forecast to request 6.5 GPUs in this hour, {said}." if said else NONE_YET
+    assert list(sentences(quota_list([quota]).items)) == [expects]
+
+
+def test_a_forecast_that_the_quota_no_longer_has_is_not_shown() -> None:
+    quota = make_quota("chat", status={"forecast": HOURS | {"expected": 6.5}})
+    (row,) = quota_list([quota]).items
+    assert (row.forecast, row.demand, list(sentences([row]))) == (None, None, [])

@@ -43,6 +43,14 @@ def test_programs_get_numbers_and_null_for_what_is_not_limited() -> None:
     ]
 
 
+def test_a_forecast_comes_with_what_is_known_of_the_demand() -> None:
+    known = {"since": "2026-06-01T00:00:00Z", "hour": "2026-06-08T00:00:00Z", "expected": 6.5, "hours": 168}
+    quota = make_quota("chat", forecast={"gpus": 8}, status={"forecast": known | {"profile": [6.5] * 168}})
+    (row,) = msgspec.to_builtins(quota_list([quota]))["items"]
+    assert row["forecast"] == {"gpus": 8, "marginPercent": 10, "timeZone": "UTC"}
+    assert row["demand"].items() >= (known | {"profile": [6.5] * 168, "error": 0.0, "windows": []}).items()
+
+
 def test_advance_reservations_have_their_times() -> None:
     times = {"startTime": "2026-12-01T08:00:00Z", "endTime": "2026-12-01T18:00:00Z"}
     quota = make_quota("course", advanceReservations=[{"name": "lab", "gpus": 4, **times}])

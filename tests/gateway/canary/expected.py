@@ -346,6 +346,8 @@ def _quota_row(
         "guaranteeWindows": [],
         "reserve": None,
         "ready": None,
+        "forecast": None,
+        "demand": None,
         "gpus": status["gpus"],
         "memoryMiB": status["memoryMiB"],
         "runningJobs": status["runningJobs"],

@@ -89,6 +89,8 @@ def _row(quota: GPUQuota, *, reader: Reader, users: frozenset[str], projects: fr
         guarantee_windows=spec.guarantee_windows,
         reserve=spec.reserve,
         ready=status.reserve,
+        forecast=spec.forecast,
+        demand=None if spec.forecast is None else status.forecast,
         gpus=status.gpus,
         memory_mib=status.memory_mib,
         running_jobs=status.running_jobs,
