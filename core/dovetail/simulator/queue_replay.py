@@ -17,7 +17,7 @@ import msgspec
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.queue.cycle import SchedulingCycle
-from dovetail.queue.model.candidates import Candidate, InOrder, Leaving, Sites, order
+from dovetail.queue.model.candidates import Candidate, InOrder, Leaving, Sites, order, seconds_left
 from dovetail.queue.verdicts import Admitted
 
 
@@ -45,8 +45,9 @@ class Running:
 
     def leaving(self, *, now: float) -> list[Leaving]:
         """The expected ends of its claims, as the queue knows them."""
-        at_seconds = max(self.since_seconds + self.of.job.run_seconds - now, 60.0)
-        assumed = not self.of.job.limited
+        job = self.of.job
+        at_seconds = seconds_left(job.run_seconds, ran=now - self.since_seconds, limited=job.limited)
+        assumed = not job.limited
         return [
             Leaving(key=claim.key, job=claim.key.rpartition("/")[0], at_seconds=at_seconds, assumed=assumed)
             for claim in self.claims

@@ -31,6 +31,20 @@ def test_a_short_job_passes_a_large_one_that_waits_and_a_long_one_does_not() -> 
     assert hours(play(jobs, ledger=make_ledger(n=4))) == {"runs": 0, "short": 1, "large": 4, "long": 5}
 
 
+def test_the_last_minute_before_a_limit_counts_as_it_does_in_the_real_queue() -> None:
+    second = 1 / HOUR
+    jobs = [
+        submit(make_job("runs", "3", hours=100 * second), ran=100 * second),
+        submit(make_job("large", "4", hours=1, at=1), at=80 * second, ran=100 * second),
+        submit(make_job("passes", "1", hours=18 * second, at=2), at=81 * second, ran=18 * second),
+        submit(make_job("would", "1", hours=50 * second, at=3), at=81 * second, ran=50 * second),
+    ]
+    starts = play(jobs, ledger=make_ledger(n=4))
+    assert {key: round(at) for key, at in starts.items()} == {
+        "uid-runs": 0, "uid-passes": 81, "uid-large": 100, "uid-would": 200,
+    }  # fmt: skip
+
+
 def test_what_can_never_start_is_left_out() -> None:
     assert play([submit(make_job("x", "9"), ran=1)], ledger=make_ledger(n=4)) == {}
 

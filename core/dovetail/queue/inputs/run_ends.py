@@ -13,12 +13,10 @@ from dovetail.formats.durations import moment
 from dovetail.jobs.batch_job import deadline_seconds
 from dovetail.pods.demand import fields_of
 from dovetail.queue.estimates.expectations import Expectations
-from dovetail.queue.model.candidates import DAY_SECONDS, Leaving
+from dovetail.queue.model.candidates import DAY_SECONDS, SOON_SECONDS, Leaving, seconds_left
 
 # Kubernetes' default termination grace period.
 _GRACE_SECONDS: Final = 30
-# Assumed for pods that are leaving, and the least for a job that has exceeded its assumed run time.
-_SOON_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +37,7 @@ class Run:
         if self.start is None or not self.held:
             return []
         ran = (now - self.start).total_seconds()
-        at = self.seconds - ran
-        if at <= 0:
-            # Nothing ends a job without a limit: assume that it runs as long as it already has.
-            at = _SOON_SECONDS if self.limited else max(_SOON_SECONDS, ran)
+        at = seconds_left(self.seconds, ran=ran, limited=self.limited)
         likely, within = (None, None) if learned is None else self._expected(learned, ran=ran, at_most=at)
         return [
             Leaving(
@@ -99,9 +94,7 @@ def is_limited(job: GPUJob) -> bool:
 
 def leaving_soon(pods: Iterable[Pod]) -> list[Leaving]:
     """The ends of pods that are being deleted, or whose job no longer runs."""
-    return [
-        Leaving(key=pod.metadata.uid, job=pod.metadata.uid, at_seconds=_SOON_SECONDS) for pod in pods if _holds(pod)
-    ]
+    return [Leaving(key=pod.metadata.uid, job=pod.metadata.uid, at_seconds=SOON_SECONDS) for pod in pods if _holds(pod)]
 
 
 def _holds(pod: Pod) -> bool:

@@ -19,6 +19,8 @@ from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.request import WHOLE_MILLI
 
 DAY_SECONDS: Final = 86_400.0
+# Assumed for pods that are leaving, and the least for a job that has exceeded its assumed run time.
+SOON_SECONDS: Final = 60.0
 Sites = Mapping[str, Sequence[str]]
 
 
@@ -168,6 +170,18 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True, order=True):
     def expected_seconds(self) -> float:
         """Seconds until the probable end: `likely_seconds` where known, else `at_seconds`."""
         return self.at_seconds if self.likely_seconds is None else self.likely_seconds
+
+
+def seconds_left(run_seconds: float, *, ran: float, limited: bool) -> float:
+    """Seconds until the assumed end of a run of `run_seconds` that has gone on for `ran` seconds.
+
+    A run that has exceeded that ends soon where a limit ends it. Nothing ends one without a limit: it is taken to run
+    as long as it already has.
+    """
+    left = run_seconds - ran
+    if left > 0:
+        return left
+    return SOON_SECONDS if limited else max(SOON_SECONDS, ran)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
