@@ -123,7 +123,7 @@ def _exponent(shape: str, *, mean: float) -> float:
 class Run:
     """A job that runs until it is `over`.
 
-    If it was notified, `due` is when its pods are told to end, and `ends` when they have ended.
+    If it was notified, `due` is when its pods begin to end, and `ends` when they have ended.
     """
 
     job: Candidate
@@ -323,7 +323,7 @@ class Week:
                 run.by, run.notified, run.due = order.by.key, self.now, self.now + order.grace_seconds
                 run.ends = run.due + self.rng.uniform(0, run.job.leave_seconds or 0.0)
         for key, run in self.running.items():
-            # Once pods are told to end, nothing withdraws that.
+            # Once pods end, nothing withdraws that.
             if run.by and key not in evictor.orders and self.now < run.due:
                 run.by, run.due, run.ends = "", math.inf, math.inf
 
