@@ -86,3 +86,12 @@ def test_a_drawn_month_has_the_load_and_the_skew_of_the_trace(philly: Any) -> No
     # In the trace, the mean is 11 times the median.
     assert mean(ran) > 5 * median(ran)
     assert max(each.job.gpus for each in jobs) <= 80
+
+
+def test_where_no_job_waited_nothing_is_said_of_estimates(philly: Any) -> None:
+    del philly
+    import queue_policies
+
+    said = queue_policies.table("quiet", [], queue_policies.Foreseeing(every_seconds=1.0).result())
+    assert said.endswith("none waited: no start had to be estimated")
+    assert "%" not in said
