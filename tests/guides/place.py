@@ -15,6 +15,7 @@ from typing import Any, Final
 import httpx2
 
 from dovetail_sandbox.cluster import Cluster
+from tests.asked import phase_of
 
 HERE: Final = Path(__file__).parent
 PATIENCE_SECONDS: Final = 60.0
@@ -66,6 +67,10 @@ class Place:
         shown: dict[str, Any] = json.loads(self.bash(f"gjob show -o json {number}").stdout)["row"]
         return shown
 
+    def phase(self, number: int) -> str:
+        """The phase of a job."""
+        return phase_of(str(number), kubeconfig=self.cluster.kubeconfig)
+
     def ask(self, method: str, path: str, *, body: Any = None) -> Any:
         """The JSON answer of the gateway, whatever its status."""
         return httpx2.request(method, self.url + path, json=body, timeout=PATIENCE_SECONDS).json()
@@ -89,7 +94,7 @@ class Place:
             )
             numbers.append(int(done.stdout.split()[-1]))
         if numbers:
-            until(lambda: self.show(numbers[0])["phase"] == "Running")
+            until(lambda: self.phase(numbers[0]) == "Running")
         yield numbers
 
     def clear(self) -> None:

@@ -122,7 +122,7 @@ def _until_job(number: int, *, expected: Mapping[str, Any], place: Place) -> Non
 
 def _log(number: int, *, place: Place) -> list[str]:
     """The log of a job that has ended well."""
-    until(lambda: place.show(number)["phase"] in _ENDED, what=lambda: str(place.show(number)))
+    until(lambda: place.phase(number) in _ENDED, what=lambda: str(place.show(number)))
     log = place.bash(f"gjob log {number}").stdout
     assert place.show(number)["phase"] == "Succeeded", log
     return log.splitlines()

@@ -17,8 +17,11 @@ import pytest
 from dovetail_cli.cluster import audit
 from dovetail_sandbox import cluster
 from dovetail_sandbox.processes import processes
+from tests.asked import phase_of
 
 PATIENCE_SECONDS = 60.0
+# `gflowd up` starts a control plane, on a machine that may be busy.
+COMMAND_SECONDS = 400.0
 ENDED = {"Succeeded", "Failed", "Cancelled", "TimedOut"}
 
 
@@ -36,7 +39,7 @@ class Machine:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=COMMAND_SECONDS,
             cwd=self.work,
             env={**self.environment, **more},
         )
@@ -60,7 +63,7 @@ class Machine:
 
     def ended(self, job: str) -> dict[str, Any]:
         """The job once it has ended."""
-        until(lambda: self.show(job)["phase"] in ENDED, what=lambda: str(self.show(job)))
+        until(lambda: phase_of(job, kubeconfig=cluster.get().kubeconfig) in ENDED, what=lambda: str(self.show(job)))
         return self.show(job)
 
     def log(self, job: str) -> str:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,40 +84,24 @@ def until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
-def test_two_sandboxes_live_side_by_side_and_end_without_a_trace(home: Path) -> None:
-    with ExitStack() as both:
-        one, two = (both.enter_context(sandbox(name)) for name in ("one", "two"))
-        assert not set(one.state().ports.values()) & set(two.state().ports.values())
+def test_two_sandboxes_live_side_by_side_and_one_ends_without_a_trace(shared: Cluster) -> None:
+    with sandbox("one") as one:
+        assert not set(one.state().ports.values()) & set(shared.state().ports.values())
         kubectl(one, "create", "namespace", "only-here")
-        assert "only-here" not in kubectl(two, "get", "namespaces")
-        assert [made.status().phase for made in (one, two)] == ["Ready", "Ready"]
-        folders = [one.folder, two.folder]
-        one.down()
-        assert two.status().phase == "Ready"
-    assert [processes.of_sandbox(folder) for folder in folders] == [[], []]
-    assert not set(state.names()) & {"one", "two"}
-    assert not [folder for folder in folders if folder.exists()]
+        assert "only-here" not in kubectl(shared, "get", "namespaces")
+        assert [made.status().phase for made in (one, shared)] == ["Ready", "Ready"]
+        assert one.down()
+        assert shared.status().phase == "Ready"
+        assert processes.of_sandbox(one.folder) == []
+        assert "one" not in state.names()
+        assert not one.folder.exists()
+        assert not one.down()
 
 
-def test_up_again_changes_nothing_and_down_again_says_so() -> None:
-    with sandbox("one") as made:
-        before = made.pid("kube-apiserver")
-        again = bringup.up("one", report=progress.Lines(sys.stderr), limit_nodes=1, without=ALL)
-        assert again.pid("kube-apiserver") == before
-        assert made.down()
-        assert not made.down()
-
-
-def test_a_crash_of_the_control_plane_is_told_with_the_exit_and_the_end_of_the_log() -> None:
-    with sandbox("one") as made:
-        os.kill(made.pid("kwok-controller"), signal.SIGKILL)
-        until(lambda: made.status().phase == "Degraded")
-        (dead,) = [each for each in made.status().components if each.state != "running"]
-        assert (dead.name, dead.last_exit) == ("kwok-controller", "signal SIGKILL")
-        assert dead.log_tail in Path(dead.log).read_text()
-        assert dead.log_tail
-        with pytest.raises(ComponentFailedError, match="kwok-controller ended with signal SIGKILL"):
-            bringup.up("one", report=progress.Lines(sys.stderr), limit_nodes=1, without=ALL)
+def test_up_again_changes_nothing(shared: Cluster) -> None:
+    before = shared.pid("kube-apiserver")
+    again = bringup.up(SHARED, report=progress.Lines(sys.stderr), limit_nodes=1, without=ALL)
+    assert again.pid("kube-apiserver") == before
 
 
 def test_a_component_that_cannot_start_is_reported_by_up_and_leaves_no_process() -> None:
@@ -141,7 +125,7 @@ def test_a_value_that_the_chart_refuses_is_told_before_anything_starts() -> None
     assert cluster.get("one").observed() == {}
 
 
-def test_a_killed_deployable_is_started_again_and_counted() -> None:
+def test_a_killed_deployable_is_started_again_and_a_crash_of_the_control_plane_is_told() -> None:
     with sandbox("one", without=("operator", "extender", "agent")) as made:
         first = made.pid("kube-scheduler")
         os.kill(first, signal.SIGKILL)
@@ -152,6 +136,15 @@ def test_a_killed_deployable_is_started_again_and_counted() -> None:
         assert made.observed()["kube-scheduler"].process is None
         made.start("kube-scheduler")
         assert made.status().phase == "Ready"
+
+        os.kill(made.pid("kwok-controller"), signal.SIGKILL)
+        until(lambda: made.status().phase == "Degraded")
+        (dead,) = [each for each in made.status().components if each.state != "running"]
+        assert (dead.name, dead.last_exit) == ("kwok-controller", "signal SIGKILL")
+        assert dead.log_tail in Path(dead.log).read_text()
+        assert dead.log_tail
+        with pytest.raises(ComponentFailedError, match="kwok-controller ended with signal SIGKILL"):
+            bringup.up("one", report=progress.Lines(sys.stderr), limit_nodes=1, without=ALL)
 
 
 def test_down_after_the_supervisor_was_killed_leaves_nothing() -> None:
