@@ -6,12 +6,16 @@ own cgroups, v1 or v2, where this user may write them.
 """
 
 import errno
+import math
 import os
 import subprocess
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dovetail.api.builtin import Resources
 from dovetail.process import identity
@@ -53,6 +57,39 @@ def test_shares_become_the_weight_that_kubelet_writes(shares: int, weight: int) 
 @pytest.mark.parametrize(("cpu_milli", "quota"), [(None, None), (1, 1_000), (500, 50_000), (4000, 400_000)])
 def test_a_cap_on_cpu_is_a_quota_of_each_tenth_of_a_second(cpu_milli: int | None, quota: int | None) -> None:
     assert Limits(cpu_milli=cpu_milli).quota_us == quota
+
+
+MEMORY_OF_FIRST = ("limit_in_bytes", "memsw.limit_in_bytes")
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+CPUS = st.none() | st.integers(1, 400_000)
+
+
+@given(limit=CPUS, request=CPUS, memory=st.none() | st.tuples(st.integers(1, 999), st.sampled_from(sorted(UNITS))))
+def test_both_versions_of_cgroups_enforce_what_is_asked(
+    limit: int | None, request: int | None, memory: tuple[int, str] | None
+) -> None:
+    """Read back from the files' texts, in fractions, with kubelet's bounds."""
+    limits: dict[str, str | int | float] = {}
+    if limit is not None:
+        limits["cpu"] = f"{limit}m" if limit % 1000 else str(limit // 1000)
+    if memory is not None:
+        limits["memory"] = f"{memory[0]}{memory[1]}"
+    requests: dict[str, str | int | float] = {} if request is None else {"cpu": f"{request}m"}
+    found = amounts.of_container(Resources(requests=requests, limits=limits))
+    second = dict(groups.version_2(found))
+    first = dict(groups.memory_of_version_1(found) + groups.cpu_of_version_1(found))
+    shares = min(262_144, max(2, math.floor(Fraction(request or 0) * 1024 / 1000)))
+    assert first["cpu.shares"] == str(shares)
+    assert second["cpu.weight"] == str(1 + math.floor(Fraction((shares - 2) * 9999, 262_142)))
+    quota = None if limit is None else max(1000, math.floor(Fraction(limit, 1000) * 100_000))
+    assert second.get("cpu.max") == (None if quota is None else f"{quota} 100000")
+    assert first.get("cpu.cfs_quota_us") == (None if quota is None else str(quota))
+    assert first.get("cpu.cfs_period_us") == (None if quota is None else "100000")
+    held = None if memory is None else str(memory[0] * UNITS[memory[1]])
+    assert {second.get("memory.max"), *(first.get(f"memory.{each}") for each in MEMORY_OF_FIRST)} == {held}
+    # A job that reaches its limit ends as a whole, and does not swap instead.
+    one_end = (None, None) if memory is None else ("0", "1")
+    assert (second.get("memory.swap.max"), second.get("memory.oom.group")) == one_end
 
 
 class Tree:
