@@ -282,6 +282,15 @@ def test_a_job_that_leaves_in_time_gets_the_notice_that_is_left(grace: float, no
     assert scene.orders["x"].grace_seconds == notice
 
 
+def test_a_burst_beyond_the_reserve_has_its_gpus_in_time_too() -> None:
+    training = tuple(Runs(name=f"train{at}", gpus="1", leaves=30.0) for at in range(8))
+    burst = tuple((f"replica{at}", "chat", "1") for at in range(8))
+    case = Case(says="", quotas=(chat(gpus=2, within=45),), running=training, waiting=burst, ends={})
+    orders = Scene(case).orders.values()
+    assert {order.by.name for order in orders} == {f"team/replica{at}" for at in range(8)}
+    assert max(order.grace_seconds for order in orders) + 30.0 <= 45.0
+
+
 def test_a_job_that_the_reserve_keeps_waiting_hears_who_may_use_it() -> None:
     verdict = Scene(case_that("a job that would not leave in time does not start in the reserve")).verdicts["uid-slow"]
     assert isinstance(verdict, Waits)
