@@ -6,8 +6,11 @@ import { EXPLANATIONS } from "./reasons/explanations";
 import { JOBS } from "./reasons/jobs";
 import { PROBLEMS } from "./reasons/problems";
 import type { Templates } from "./reasons/templates";
+import { t } from "./texts";
 
 const CLAUSES: Templates = { ...JOBS, ...EXPLANATIONS, ...PROBLEMS };
+// What the gateway calls whom the reader may not see.
+const HIDDEN = "another tenant";
 const PLACE = /\{(\w+)\}/g;
 
 type Said = Pick<JobRow, "message" | "details">;
@@ -15,7 +18,7 @@ type Said = Pick<JobRow, "message" | "details">;
 // The clauses in Chinese; null where one is not translated, or in English.
 function translated({ details }: Pick<Said, "details">): string | null {
   if (language.value !== "zh" || details.length === 0) return null;
-  const said = details.map(({ code, parameters }) => CLAUSES[code]?.replace(PLACE, (_, name: string) => parameters[name] ?? ""));
+  const said = details.map(({ code, parameters }) => CLAUSES[code]?.replace(PLACE, (_, name: string) => (parameters[name] ?? "").replaceAll(HIDDEN, t("anotherTenant"))));
   return said.includes(undefined) ? null : said.join("");
 }
 

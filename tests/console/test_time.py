@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 from dovetail.formats.timestamps import timestamp
 from dovetail_gateway.app import Options
 from tests.console import browser as browsers
-from tests.console.browser import Window, shows, violations
+from tests.console.browser import PATIENCE_MS, Window, shows, violations
 from tests.console.conftest import cluster
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
@@ -259,6 +259,15 @@ async def test_usage_has_hours_by_group_with_their_cost_and_as_csv(window: Windo
     )
     user, hours, used, *_ = first.split(",")
     assert (user, float(hours) > float(used) > 0) == ("rita", True)
+
+
+async def test_waste_has_the_idle_gpu_hours_that_were_measured(window: Window) -> None:
+    page = await window.sign_in("red-token", path="waste")
+    table = page.get_by_role("table", name="Idle GPUs, by who holds them")
+    for by, name in (("job", "1 train"), ("namespace", "red")):
+        await page.get_by_role("combobox", name="By", exact=True).select_option(by)
+        hours = table.get_by_role("row", name=name).get_by_role("cell").nth(2)
+        await expect(hours).to_have_text(re.compile(r"^[1-9]\d+(\.\d)?$"), timeout=PATIENCE_MS)
 
 
 async def test_quotas_are_a_tree_of_what_is_used_lent_and_borrowed(browser: Browser, week: Face) -> None:
