@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from tests.world.api import Values
+from tests.world.cluster import _phase
 from tests.world.guests import NAMESPACE
-from tests.world.kinds import KINDS
+from tests.world.kinds import GROUPS, KINDS
 from tests.world.test_held_machine import SETTLED, HeldMachine
 
 
@@ -57,6 +58,31 @@ def test_a_guest_that_its_owner_resumes_without_a_turn_gets_nothing_beyond_the_q
         assert _held_milli(machine) <= 1000
         machine.limit(None, SETTLED)
         assert _held_milli(machine) == 3000
+    finally:
+        machine.teardown()
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+@pytest.mark.parametrize("kind", GROUPS)
+def test_a_gang_starts_once_beside_seats_that_were_given_back_and_pods_that_were_left_behind(
+    kind: str, seed: int | None
+) -> None:
+    """Neither the queue nor the extender counts a seat for which no pod comes: the gang's plan is the only one."""
+    machine = HeldMachine()
+    try:
+        machine.begin(seed=seed, kind="Job", count=2, gpu="1")
+        machine.create(name="y", kind="JobSet", count=2, gpu="1", seconds=SETTLED)
+        left: Any = _Name("y")
+        machine.delete(data=left, orphan=True, seconds=0.6)
+        machine.create(name="z", kind=kind, count=4, gpu="1", seconds=0.6)
+        _scaled(machine, to=0)
+        made = {pod["metadata"]["uid"]: _phase(pod) for pod in machine._pods("z")}
+        assert list(made.values()) == ["Running"] * 4
+        plans = [job["status"]["placement"]["generation"] for job in machine.world.server.all("gpujobs")
+                 if job["metadata"]["name"].endswith("z") and job["status"].get("placement")]  # fmt: skip
+        assert plans == [1]
+        machine.world.pass_time(60.0)
+        assert {pod["metadata"]["uid"]: _phase(pod) for pod in machine._pods("z")} == made
     finally:
         machine.teardown()
 
