@@ -85,6 +85,8 @@ def _bring_up(own: Cluster, folder: Path) -> None:
 def _authentication_of(own: Cluster, *, folder: Path) -> Path:
     path = folder / f"{own.name}.yaml"
     if not path.exists():
+        # A run on a sandbox that is up already has made no folder.
+        folder.mkdir(parents=True, exist_ok=True)
         path.write_text(NO_ISSUER)
     return path
 
