@@ -1,43 +1,90 @@
-"""A local queue on a machine with two cards of a stand-in for NVIDIA's library, as fixtures of a test file."""
+"""A local queue on a machine with four cards of a stand-in for NVIDIA's library, as fixtures of a test file."""
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from dovetail_cli.cluster import audit
 from dovetail_sandbox import cluster
-from tests.agent.nvml_stub import Scenario, built
-from tests.local_node.machine import Machine, new_machine, until
+from tests.agent.nvml_stub import LIBRARY, Scenario, built
+from tests.local_node.machine import Machine, empty_machine, until
 
 Play = Callable[[Scenario], None]
+CARDS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The machine, the folder with the library, the file of what it plays, and what the first `gflowd up` printed."""
+
+    machine: Machine
+    library: Path
+    scenario: Path
+    printed: str
+
+    @contextmanager
+    def playing(self, scenario: Scenario) -> Iterator[None]:
+        """An agent that begins meets this, and one that begins afterwards the four cards again."""
+        self.scenario.write_text(scenario.text())
+        cluster.get().restart("agent")
+        try:
+            yield
+        finally:
+            self.scenario.write_text(Scenario(cards=CARDS).text())
+            self._again()
+
+    @contextmanager
+    def without_library(self) -> Iterator[None]:
+        """As on a machine without a GPU."""
+        away = self.library.with_name("away")
+        (self.library / LIBRARY).rename(away)
+        cluster.get().restart("agent")
+        try:
+            yield
+        finally:
+            away.rename(self.library / LIBRARY)
+            self._again()
+
+    def _again(self) -> None:
+        cluster.get().restart("agent")
+        until(lambda: f"Available GPUs: {CARDS}" in self.machine("ginfo"), what=lambda: self.machine("ginfo"))
 
 
 @pytest.fixture(scope="module")
-def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of what the library plays."""
-    path = tmp_path_factory.mktemp("nvml") / "scenario"
-    path.write_text(Scenario().text())
-    return path
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory, scenario: Path) -> Iterator[Machine]:
-    """The machine once its queue knows both cards."""
-    variables = {"LD_LIBRARY_PATH": str(built()), "NVML_STUB_SCENARIO": str(scenario)}
-    with new_machine(tmp_path_factory.mktemp("machine"), **variables) as made:
-        until(lambda: "Available GPUs: 2" in made("ginfo"))
-        yield made
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The machine once its queue knows the cards."""
+    folder = tmp_path_factory.mktemp("machine")
+    library, scenario = folder / "library", folder / "scenario"
+    library.mkdir()
+    shutil.copy(built() / LIBRARY, library)
+    scenario.write_text(Scenario(cards=CARDS).text())
+    variables = {"LD_LIBRARY_PATH": str(library), "NVML_STUB_SCENARIO": str(scenario)}
+    with empty_machine(folder, **variables) as machine:
+        printed = machine("gflowd", "up")
+        until(lambda: f"Available GPUs: {CARDS}" in machine("ginfo"), what=lambda: machine("ginfo"))
+        yield Site(machine=machine, library=library, scenario=scenario, printed=printed)
+        assert audit.prove(kubeconfig=str(cluster.get().kubeconfig), context=None).items == []
 
 
 @pytest.fixture
-def play(machine: Machine, scenario: Path) -> Iterator[Play]:
-    """Let the library play something else until the test ends."""
+def machine(site: Site) -> Machine:
+    """The machine."""
+    return site.machine
+
+
+@pytest.fixture
+def play(site: Site) -> Iterator[Play]:
+    """Let the library play something else until the test ends; the agent looks at once."""
 
     def playing(wanted: Scenario) -> None:
-        scenario.write_text(wanted.text())
+        site.scenario.write_text(wanted.text())
         os.kill(cluster.get().pid("agent"), signal.SIGUSR1)
 
     yield playing
-    playing(Scenario())
+    playing(Scenario(cards=CARDS))

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.local_node.machine import Machine, empty_machine, new_machine, until
+from dovetail_cli.cluster import audit
+from dovetail_sandbox import cluster
+from tests.local_node.machine import Machine, empty_machine, until
 
 pytestmark = pytest.mark.cluster
 
@@ -19,9 +21,15 @@ OURS = re.compile(r"dovetail sandbox console|/\S+|NODELIST\(REASON\)|NodeList=|\
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    with new_machine(tmp_path_factory.mktemp("machine")) as made:
-        yield made
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine, str]]:
+    """A new machine, and what the first `gflowd up` printed there."""
+    with empty_machine(tmp_path_factory.mktemp("machine")) as made:
+        yield made, printed(made, "gflowd", "up")
+
+
+@pytest.fixture
+def machine(begun: tuple[Machine, str]) -> Machine:
+    return begun[0]
 
 
 def foreign(printed: str) -> list[str]:
@@ -102,8 +110,11 @@ def test_what_is_refused(machine: Machine) -> None:
     assert foreign("\n".join(walk)) == []
 
 
-def test_up_and_down_on_a_new_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with empty_machine(tmp_path_factory.mktemp("new")) as made:
-        assert foreign(printed(made, "gflowd", "up")) == []
-        assert foreign(printed(made, "gflowd", "down")) == []
-        assert foreign(printed(made, "gflowd", "down", "--purge")) == []
+def test_up_and_down_on_a_new_machine(begun: tuple[Machine, str]) -> None:
+    """The last test here: it takes the queue down."""
+    machine, up = begun
+    assert "The queue is up." in up
+    assert audit.prove(kubeconfig=str(cluster.get().kubeconfig), context=None).items == []
+    assert foreign(up) == []
+    assert foreign(printed(machine, "gflowd", "down")) == []
+    assert foreign(printed(machine, "gflowd", "down", "--purge")) == []
