@@ -73,16 +73,16 @@ class Figures:
     sleeps: int = 0
 
     @property
-    def within_stated(self) -> float:
-        """The part of the moves that lost at most what was stated."""
-        return sum(each.actual <= each.stated for each in self.losses) / max(1, len(self.losses))
+    def within_stated(self) -> int:
+        """How many of the moves lost at most what was stated."""
+        return sum(each.actual <= each.stated for each in self.losses)
 
     def __str__(self) -> str:
         ends = ", ".join(f"{count} by {cause}" for cause, count in sorted(self.ends.items()))
         return (
             f"{self.ends.total():,} ends of {self.jobs:,} jobs ({ends}), {self.kills} kills and {self.sleeps} sleeps "
             f"of the operator: {len(self.broken)} budgets broken, {self.jobs - self.succeeded} jobs lost, "
-            f"{100 * self.within_stated:.1f} % of {len(self.losses)} moves lost at most what was stated"
+            f"{self.within_stated} of {len(self.losses)} completed moves lost at most what was stated"
         )
 
 
