@@ -85,17 +85,17 @@ SCROLL: Final = """([pixels, milliseconds]) => new Promise((done) => {
 })"""
 # Notes when something of the page's data is first drawn, by the clock of the machine. Playwright's own wait looks after
 # 20, 50, 100, 100 and then 500 ms, which would round each time up to one of those.
-FIRST_SHOWN: Final = """(() => {
+FIRST_SHOWN: Final = """window.firstShown = new Promise((done) => {
   const selector = %s;
   const look = () => {
     if (![...document.querySelectorAll(selector)].some((each) => each.checkVisibility())) return;
     watch.disconnect();
     // A timer of the frame runs once that is painted.
-    requestAnimationFrame(() => setTimeout(() => (window.firstShown = Date.now())));
+    requestAnimationFrame(() => setTimeout(() => done(Date.now())));
   };
   const watch = new MutationObserver(look);
   watch.observe(document, {subtree: true, childList: true, attributes: true});
-})();"""
+});"""
 # Notes how late the first row shows each change: its text has the time at which it was made.
 WATCH: Final = """() => {
   window.delays = [];
@@ -279,7 +279,6 @@ async def first_paint(browser: Browser, *, path: str) -> Paint:
         await page.add_init_script(FIRST_SHOWN % json.dumps(SHOWN[path]))
         began = time.time()
         await page.goto(f"{URL}/console/{again}")
-        await page.wait_for_function("window.firstShown")
         shown = await page.evaluate("window.firstShown") / 1000 - began
         painted = await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1")
         cpu = (await metrics(devtools))["TaskDuration"]
