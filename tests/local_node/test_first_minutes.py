@@ -1,0 +1,69 @@
+"""The first ten minutes on one's own machine, with a home that has nothing: as docs/first-minutes.md tells them.
+
+In the end, nothing that Dovetail made is left there.
+"""
+
+import getpass
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import first_minutes
+from tests.first_minutes import Shell
+from tests.local_node.machine import empty_machine
+from tests.local_node.test_words import foreign
+
+pytestmark = pytest.mark.cluster
+
+TOLD = first_minutes.transcripts(first_minutes.PAGE.read_text(encoding="utf-8"))
+HERE = ("A laptop without a GPU", "Slurm's words", "The end")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """A person's shell: their home has the programs of the control plane, and nothing else of Dovetail's."""
+    home = tmp_path / "ada"
+    home.mkdir()
+    kept = home / ".cache" / "dovetail" / "bin"
+    kept.mkdir(parents=True)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    for program in (cache / "dovetail" / "bin").iterdir():
+        # Links, so that removing them leaves the programs of this machine.
+        (kept / program.name).symlink_to(program)
+    path = f"{home / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    homes = {"XDG_CACHE_HOME": str(home / ".cache"), "XDG_CONFIG_HOME": str(home / ".config")}
+    with empty_machine(home, HOME=str(home), PATH=path, **homes) as machine:
+        yield Shell(work=machine.work, environment=machine.environment, person=getpass.getuser())
+
+
+def test_the_first_minutes_on_one_s_own_machine(shell: Shell) -> None:
+    if has_gpu():
+        pytest.skip("this machine has a GPU")
+    before = files(shell.work.parent)
+    for section in HERE:
+        wrong = first_minutes.replay(TOLD[section], shell=shell)
+        assert not wrong, "\n".join(wrong)
+    own = {f"work/{name}" for section in HERE for name in TOLD[section].files}
+    assert files(shell.work.parent) - before == own
+
+
+def test_what_is_told_of_one_s_own_machine_has_no_word_of_a_cluster() -> None:
+    steps = [step for section in HERE for step in TOLD[section].steps if "uninstall" not in step.command]
+    printed = "\n".join(line for step in steps for line in step.printed)
+    assert foreign(printed) == []
+
+
+def has_gpu() -> bool:
+    return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def files(home: Path) -> set[str]:
+    """What is in a home, apart from the programs of the control plane, which were there before."""
+    return {
+        str(path.relative_to(home))
+        for path in home.rglob("*")
+        if (path.is_file() or path.is_symlink()) and ".cache/dovetail/bin" not in str(path)
+    }
