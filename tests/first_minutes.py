@@ -17,7 +17,7 @@ from tests.guides.blocks import Step, blocks_of
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "first-minutes.md"
 PATIENCE_SECONDS: Final = 180.0
-_COMMAND_SECONDS: Final = 240.0
+_COMMAND_SECONDS: Final = 600.0
 _PAUSE_SECONDS: Final = 0.5
 _LEFT_OUT: Final = "…"
 _TITLE: Final = re.compile(r"^## (.*)$", re.MULTILINE)

@@ -32,6 +32,8 @@ class ThreadSession:
         """Raises `KubeconfigError` for certificates that cannot be used."""
         self._connection = connection
         self._tls = connection.ssl_context()
+        # Of the first answer, for later connections: a handshake with certificates takes milliseconds on both sides.
+        self._resumable: ssl.SSLSession | None = None
         self._free: list[http.client.HTTPConnection] = []
         self._is_closed = False
         self._streams: Session | None = None
@@ -102,6 +104,9 @@ class ThreadSession:
                 self._connect(line)
             line.request(request.method, self._target(request), body=request.data, headers=dict(request.headers))
             response = line.getresponse()
+            if isinstance(line.sock, ssl.SSLSocket) and self._resumable is None:
+                # TLS 1.3 sends what resumes a session after the handshake, so before the answer.
+                self._resumable = line.sock.session
             return Answer(
                 status=response.status,
                 retry_after=response.headers.get("Retry-After", ""),
@@ -118,7 +123,9 @@ class ThreadSession:
         if self._tls is None:
             line.sock = plain
         else:
-            line.sock = self._tls.wrap_socket(plain, server_hostname=self._connection.tls_server_name or line.host)
+            line.sock = self._tls.wrap_socket(
+                plain, server_hostname=self._connection.tls_server_name or line.host, session=self._resumable
+            )
         # From here on the request's deadline limits the wait.
         line.sock.settimeout(None)
 

@@ -44,12 +44,14 @@ async def test_query_and_the_path_of_the_server_arrive_as_they_are(api: Api, ses
 
 
 class Counting(BaseHTTPRequestHandler):
-    """Answers with the client's port, or with a redirect."""
+    """Answers with the client's port, whether its connection resumes a TLS session, or with a redirect."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         text = str(self.client_address[1]).encode()
+        if self.path == "/resumed":
+            text = str(self.connection.session_reused).encode()
         self.send_response(302 if self.path == "/moved" else 200)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
@@ -175,6 +177,18 @@ async def test_the_name_for_tls_may_be_another_than_the_address(secure: Connecti
     await session.close()
 
     assert answer.status == 200
+
+
+async def test_later_connections_resume_the_tls_session_of_the_first(secure: Connection) -> None:
+    session = ThreadSession(dataclasses.replace(secure, tls_server_name="api.internal"))
+    asked = Request(method="GET", path="/resumed", query={}, headers={})
+    first = await session.exchange(asked)
+    later = await asyncio.gather(session.exchange(asked), session.exchange(asked), session.exchange(asked))
+    await session.close()
+
+    assert first.body == b"False"
+    # One of the three takes the connection that is there.
+    assert sorted(each.body for each in later) == [b"False", b"True", b"True"]
 
 
 @pytest.mark.parametrize("kind", SESSIONS)
