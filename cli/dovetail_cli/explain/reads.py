@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.answers.questions import Explanation
 from dovetail.api.meta import key_of
@@ -15,14 +15,15 @@ from dovetail.query.explain.requests import of_request
 from dovetail.query.explain.rows import explanation_row
 from dovetail.query.explain.subjects import Subject
 from dovetail.query.jobs import selection
-from dovetail.sdk.calls import v3
-from dovetail.sdk.calls.call import Call
 from dovetail_cli.cluster import gateway as gateways
 from dovetail_cli.cluster import snapshot, this_machine
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import MissingError
 from dovetail_cli.ui.progress import patiently
+
+if TYPE_CHECKING:
+    from dovetail.sdk.calls.call import Call
 
 Find = Callable[[Cluster, ClusterObjects], Awaitable[Subject]]
 
@@ -59,7 +60,8 @@ def explain_job(
     find, wanted = find_job(text), selection.parse_one(text, field="JOB")
 
     async def task(cluster: Cluster) -> Explanation:
-        async def there() -> Call[Explanation]:
+        async def there() -> "Call[Explanation]":
+            from dovetail.sdk.calls import v3
             from dovetail_cli.jobs import details
 
             job = await details.find(cluster, wanted=wanted)
