@@ -59,12 +59,11 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shell:
-    """Where a transcript is typed. `person`, `work` and `namespace` have other names on the page."""
+    """Where a transcript is typed. `words` are what the page has instead of a person, a folder and so on from here."""
 
     work: Path
     environment: Mapping[str, str]
-    person: str
-    namespace: str = "default"
+    words: Mapping[str, str]
     jobs: dict[str, str] = field(default_factory=dict)
 
     def type(self, command: str) -> list[str]:
@@ -156,9 +155,9 @@ def _with_numbers(command: str, *, jobs: Mapping[str, str]) -> str:
 
 
 def _in_the_pages_words(line: str, *, shell: Shell) -> str:
-    """The line with the page's names of person, folder and jobs."""
-    line = line.replace(str(shell.work), "~/work").replace(str(shell.work.parent), "~")
-    line = re.sub(rf"\b{re.escape(shell.person)}\b", "ada", line).replace(shell.namespace, "default")
+    """The line with the page's words and numbers of jobs."""
+    for here, there in shell.words.items():
+        line = re.sub(rf"(?<![\w-]){re.escape(here)}(?![\w-])", there, line)
     for there, here in shell.jobs.items():
         line = re.sub(rf"(\b[jJ]obs? |\bafterok:|job=){here}\b", rf"\g<1>{there}", line)
     return line

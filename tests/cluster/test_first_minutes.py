@@ -26,7 +26,7 @@ async def test_the_first_minutes_with_kubectl(sandbox: Cluster, namespace: str, 
     program = kubectl_program()
     path = f"{program.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path}
-    shell = Shell(work=work, environment=environment, person="kwok-admin", namespace=namespace)
+    shell = Shell(work=work, environment=environment, words={"kwok-admin": "ada", namespace: "default"})
     shell.type(f"kubectl config set-context --current --namespace {namespace}")
     wrong = await asyncio.to_thread(first_minutes.replay, TOLD, shell=shell)
     assert not wrong, "\n".join(wrong)

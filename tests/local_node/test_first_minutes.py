@@ -36,7 +36,14 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     path = f"{home / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     homes = {"XDG_CACHE_HOME": str(home / ".cache"), "XDG_CONFIG_HOME": str(home / ".config")}
     with empty_machine(home, HOME=str(home), PATH=path, **homes) as machine:
-        yield Shell(work=machine.work, environment=machine.environment, person=getpass.getuser())
+        words = {
+            str(machine.work): "~/work",
+            f"{home}/state": "~/.local/state",
+            f"{home}/data": "~/.local/share",
+            str(home): "~",
+            getpass.getuser(): "ada",
+        }
+        yield Shell(work=machine.work, environment=machine.environment, words=words)
 
 
 def test_the_first_minutes_on_one_s_own_machine(shell: Shell) -> None:
@@ -54,6 +61,25 @@ def test_what_is_told_of_one_s_own_machine_has_no_word_of_a_cluster() -> None:
     steps = [step for section in HERE for step in TOLD[section].steps if "uninstall" not in step.command]
     printed = "\n".join(line for step in steps for line in step.printed)
     assert foreign(printed) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "printed", "same"),
+    [
+        (["a", "…", "b"], ["a", "x", "y", "b"], True),
+        (["a", "…", "b"], ["a", "b"], True),
+        (["a", "b"], ["a"], False),
+        (["a"], ["a", "b"], False),
+        (["Job 7 failed: exit code 3."], ["Job 7 failed."], False),
+        (["1  eager-fox-1234  R  00:00:02"], ["12     calm-sea-0001   R   01:02:03"], True),
+        (["1  eager-fox-1234  R  00:00:02"], ["12     calm-sea-0001   PD  01:02:03"], False),
+        # A busy machine gives no answer in time, but no other one either.
+        (["It starts now.", "Submitted batch job 2"], ["Submitted batch job 2"], True),
+        (["It starts now.", "Submitted batch job 2"], ["It waits.", "Submitted batch job 2"], False),
+    ],
+)
+def test_lines_are_compared_but_for_what_varies(told: list[str], printed: list[str], same: bool) -> None:
+    assert first_minutes.agrees(told, printed) == same
 
 
 def has_gpu() -> bool:
