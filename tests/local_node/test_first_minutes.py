@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail_gateway.console import build
 from tests import first_minutes
 from tests.first_minutes import Shell
 from tests.local_node.machine import empty_machine
@@ -24,15 +25,17 @@ HERE = ("A laptop without a GPU", "Slurm's words", "The end")
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    """A person's shell: their home has the programs of the control plane, and nothing else of Dovetail's."""
+    """A person's shell: their home has the programs of the control plane and the console's files, and nothing else."""
     home = tmp_path / "ada"
     home.mkdir()
-    kept = home / ".cache" / "dovetail" / "bin"
-    kept.mkdir(parents=True)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    for program in (cache / "dovetail" / "bin").iterdir():
-        # Links, so that removing them leaves the programs of this machine.
-        (kept / program.name).symlink_to(program)
+    build.build()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dovetail"
+    for folder in ("bin", "console"):
+        kept = home / ".cache" / "dovetail" / folder
+        kept.mkdir(parents=True)
+        for each in (cache / folder).iterdir():
+            # Links, so that removing them leaves what this machine has.
+            (kept / each.name).symlink_to(each)
     path = f"{home / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     homes = {"XDG_CACHE_HOME": str(home / ".cache"), "XDG_CONFIG_HOME": str(home / ".config")}
     with empty_machine(home, HOME=str(home), PATH=path, **homes) as machine:
@@ -87,9 +90,5 @@ def has_gpu() -> bool:
 
 
 def files(home: Path) -> set[str]:
-    """What is in a home, apart from the programs of the control plane, which were there before."""
-    return {
-        str(path.relative_to(home))
-        for path in home.rglob("*")
-        if (path.is_file() or path.is_symlink()) and ".cache/dovetail/bin" not in str(path)
-    }
+    """The files and links in a home."""
+    return {str(path.relative_to(home)) for path in home.rglob("*") if (path.is_file() or path.is_symlink())}

@@ -24,6 +24,7 @@ from dovetail.answers.use import job_uses
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.resources import GPUNODES, NODES, PODS
+from dovetail.cluster.availability import lacks_library
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.cluster.staleness import Freshness
 from dovetail.kube.errors import Forbidden, NotFound
@@ -56,6 +57,13 @@ def text(found: Inventory) -> str:
         inner = [*_about(node), *_devices(found, node=node)]
         lines += ["", f"Node {node.name}", *(f"  {line}" for line in inner)]
     return "\n".join(lines)
+
+
+def text_of_machine(found: Inventory) -> str:
+    """The same in the words of one machine; where no driver of a GPU is installed, that jobs run all the same."""
+    if found.nodes and all(lacks_library(node.gpunode) for node in found.nodes.values()):
+        return "\n".join([*_summary(found)[:-1], "This machine has no GPU: jobs run on its CPUs."])
+    return this_machine.said(text(found))
 
 
 def text_by_node(found: Inventory) -> str:
@@ -215,8 +223,9 @@ def show(
         case _:
             if by_job:
                 return text_by_job(found)
-            shown = text_by_node(found) if len(found.nodes) >= _MANY_NODES and not verbose else text(found)
-            return this_machine.said(shown) if one_machine else shown
+            if one_machine:
+                return text_of_machine(found)
+            return text_by_node(found) if len(found.nodes) >= _MANY_NODES and not verbose else text(found)
 
 
 async def read_inventory(cluster: Cluster) -> Inventory:

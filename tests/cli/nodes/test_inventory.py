@@ -10,9 +10,10 @@ from dovetail.answers.inventory import Inventory, take
 from dovetail.answers.node_rows import inventory_row
 from dovetail.api.builtin import Pod
 from dovetail.api.gpunode import Enforcement, GPUNode
+from dovetail.api.meta import Condition
 from dovetail_cli.nodes import inventory
 from dovetail_cli.ui import output
-from tests.cli.builders import make_gpunode, make_pod
+from tests.cli.builders import ago, make_gpunode, make_pod
 from tests.core.answers.test_nodes import inventory_of, job_pod
 
 
@@ -126,3 +127,17 @@ def test_csv_has_a_row_a_device() -> None:
         ("a", "0", "In use by job 5"),
         ("a", "1", "Available"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("NoLibrary", "This machine has no GPU: jobs run on its CPUs."),
+        ("Driver", "Takes no work: the driver is too old"),
+    ],
+)
+def test_a_machine_without_a_driver_says_that_jobs_run_all_the_same(reason: str, says: str) -> None:
+    message = "node local: the driver is too old"
+    ready = Condition(type="Ready", status="False", reason=reason, message=message, last_transition_time=ago(hours=1))
+    machine = reporting(make_gpunode("local", gpus=0), conditions=[ready])
+    assert says in inventory.text_of_machine(taken(machine)).splitlines()
