@@ -60,7 +60,7 @@ def text(found: Inventory) -> str:
 
 
 def text_of_machine(found: Inventory) -> str:
-    """The same in the words of one machine; where no driver of a GPU is installed, that jobs run all the same."""
+    """The same in the words of one machine; without a driver of a GPU, that jobs run anyway."""
     if found.nodes and all(lacks_library(node.gpunode) for node in found.nodes.values()):
         return "\n".join([*_summary(found)[:-1], "This machine has no GPU: jobs run on its CPUs."])
     return this_machine.said(text(found))
