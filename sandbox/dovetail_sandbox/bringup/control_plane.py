@@ -56,7 +56,8 @@ def start(work: Work) -> None:
     kwokctl = Component(
         name=_KWOKCTL,
         argv=[str(work.programs["kwokctl"]), *arguments],
-        env={"KWOK_WORKDIR": str(cluster.folder / "kwok")},
+        # The cache of the kubectl that it may start would stay in the user's home.
+        env={"KWOK_WORKDIR": str(cluster.folder / "kwok"), "KUBECACHEDIR": str(cluster.folder / "kwok" / "kubectl")},
         log=str(cluster.folder / "logs" / "kwokctl.log"),
         once=True,
     )
