@@ -30,7 +30,9 @@ _ONLY_SHOWS: Final = re.compile(
     r"(?:gqueue|ginfo|gstats|squeue|sinfo|gjob (?:show|log|events)|(?:kubectl )?dovetail explain"
     r"|kubectl (?:get|describe))\b"
 )
-_NAMES_JOBS: Final = re.compile(r"(?:gjob|gcancel|scancel|squeue|dovetail explain)\b|.*(?:-d|--dependency=afterok:)")
+_NAMES_JOBS: Final = re.compile(
+    r"(?:gjob|gcancel|gqueue|scancel|squeue|dovetail explain)\b|.*(?:-d|--dependency=afterok:)"
+)
 # What differs from run to run, and what takes its place on both sides.
 _VARIES: Final = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),

@@ -118,9 +118,5 @@ def empty_machine(folder: Path, **more: str) -> Iterator[Machine]:
 
 def kubectl() -> list[str]:
     """The sandbox's own kubectl, as its administrator."""
-    return [str(kubectl_program()), f"--kubeconfig={cluster.get().kubeconfig}"]
-
-
-def kubectl_program() -> Path:
-    """The kubectl of all sandboxes."""
-    return next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl"))
+    program = next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl"))
+    return [str(program), f"--kubeconfig={cluster.get().kubeconfig}"]
