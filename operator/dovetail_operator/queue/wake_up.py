@@ -1,6 +1,7 @@
 """When the next scheduling cycle runs: soon after an input has changed, or at a time.
 
-Any event handler may ask for a cycle. Events come in bursts, and one cycle covers all of them.
+Any event handler may ask for a cycle. Events come in bursts, and one cycle covers all of them. Soon after a
+cycle, events are likely to go on: the next one waits longer for them.
 """
 
 import asyncio
@@ -8,6 +9,11 @@ from contextlib import suppress
 from typing import Final
 
 _BURST_SECONDS: Final = 0.05
+# A cycle has a cost of its own, however few jobs are new: at 20 new jobs a second, half of a cycle for each job was a
+# seventh of what all programs took until the job had its reason.
+_LONG_BURST_SECONDS: Final = 0.2
+# For so long after a cycle, a request is one of many.
+_SPELL_SECONDS: Final = 0.5
 
 
 class WakeUp:
@@ -17,6 +23,8 @@ class WakeUp:
         self._due = asyncio.Event()
         self._urgent = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        # When the last cycle began.
+        self._began = float("-inf")
 
     def soon(self) -> None:
         """Ask for a cycle. The pause after the previous one stays."""
@@ -38,8 +46,11 @@ class WakeUp:
 
     async def wait(self) -> None:
         """Wait until a cycle is due. Requests from now on are for the cycle after it."""
+        loop = asyncio.get_running_loop()
         await self._due.wait()
-        await asyncio.sleep(_BURST_SECONDS)
+        is_one_of_many = loop.time() < self._began + _SPELL_SECONDS
+        await asyncio.sleep(_LONG_BURST_SECONDS if is_one_of_many else _BURST_SECONDS)
+        self._began = loop.time()
         self._due.clear()
         self._urgent.clear()
 

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
 from dovetail_operator.queue.wake_up import WakeUp
 from tests.virtual_time import run
 
 BURST = 0.05
+LONG_BURST = 0.2
 
 
 def cycles(scenario: Callable[[WakeUp], Coroutine[Any, Any, None]]) -> list[float]:
@@ -60,6 +62,20 @@ def test_requests_of_one_burst_share_a_cycle_and_a_later_one_gets_its_own() -> N
         wake_up.at_once()
 
     assert cycles(scenario) == [BURST, 1 + 1.5 * BURST]
+
+
+def test_while_requests_go_on_each_cycle_waits_longer_for_more_of_them() -> None:
+    async def scenario(wake_up: WakeUp) -> None:
+        for _ in range(10):
+            wake_up.at_once()
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+        wake_up.at_once()
+
+    found = cycles(scenario)
+    assert found[0] == BURST
+    assert {round(later - earlier, 3) for earlier, later in pairwise(found[1:-1])} == {LONG_BURST}
+    assert found[-1] == 2 + BURST
 
 
 def test_the_earliest_time_that_was_asked_for_counts() -> None:
