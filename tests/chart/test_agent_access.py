@@ -78,6 +78,26 @@ def test_an_agent_may_write_what_the_policy_fences_and_nothing_else(render: Rend
     assert written <= fenced, written - fenced
 
 
+def test_the_policy_sees_each_group_and_version_in_which_a_program_of_a_node_may_write(render: Render) -> None:
+    """It matches requests exactly, so one in another group or version than its rules name would pass it."""
+    chart = render(mps__enabled=True)
+    constraints = named(chart, "ValidatingAdmissionPolicy", "dovetail-agents")["spec"]["matchConstraints"]
+    assert constraints["matchPolicy"] == "Exact"
+    seen = {
+        (group, resource): rule["apiVersions"]
+        for rule in constraints["resourceRules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    for account in ("agent", "mps"):
+        for rule in named(chart, "ClusterRole", f"dovetail-{account}")["rules"]:
+            if set(rule["verbs"]) - {"get", "list", "watch"}:
+                for group in rule["apiGroups"]:
+                    for resource in rule["resources"]:
+                        # The core group has one version; of ours, several are served.
+                        assert seen[group, resource] == (["v1"] if group == "" else ["*"]), (account, resource)
+
+
 def test_the_doctor_looks_for_every_policy_of_the_chart(render: Render) -> None:
     made = {each["metadata"]["name"] for each in render() if each["kind"] == "ValidatingAdmissionPolicy"}
     assert made == {f"dovetail-{name}" for name in (*POLICIES, "agents")}
