@@ -84,7 +84,7 @@ def _starts_at_once(before: GPUJobStatus, *, status: GPUJobStatus) -> bool:
 
 
 def _begins_to_wait(before: GPUJobStatus, *, status: GPUJobStatus) -> bool:
-    """Whether a new job waits for something that is nobody's fault."""
+    """Whether a new job waits, and no one has to do anything about it."""
     return before.phase is None and status.phase == "Queued" and status.reason not in _WARNINGS
 
 
