@@ -48,9 +48,8 @@ class Announcement:
 def announcement(job: GPUJob, *, status: GPUJobStatus, tells_starts: bool = False) -> Announcement | None:
     """The event for a status written on `job`: another phase, or another reason to wait.
 
-    Else None. How a job begins is an event only with `tells_starts`: the first reason to wait, unless it is a warning,
-    and a start that nothing has kept. The status and its condition `Admitted` say the same, and of a start so do
-    kube-scheduler's event on the pod and the Job controller's on the batch Job.
+    Else None. A start without an earlier event of the job is one only with `tells_starts`: the status says it, and
+    kube-scheduler's event on the pod and the Job controller's on the batch Job do.
     """
     before = job.status
     if (leaving := _leaving(before, status=status)) is not None:
@@ -61,7 +60,7 @@ def announcement(job: GPUJob, *, status: GPUJobStatus, tells_starts: bool = Fals
         waits = status.phase in {"Queued", "Starting"} and status.reason not in _PASSING
         if not waits or before.reason == status.reason:
             return None
-    elif not tells_starts and (_starts_at_once(before, status=status) or _begins_to_wait(before, status=status)):
+    elif not tells_starts and _starts_at_once(before, status=status):
         return None
     reason = status.reason if status.phase == "Queued" else status.phase
     return Announcement(
@@ -81,11 +80,6 @@ def _starts_at_once(before: GPUJobStatus, *, status: GPUJobStatus) -> bool:
         and before.phase in {None, "Queued", "Starting"}
         and {before.reason, status.reason} <= _PASSING | {""}
     )
-
-
-def _begins_to_wait(before: GPUJobStatus, *, status: GPUJobStatus) -> bool:
-    """Whether a new job waits, and no one has to do anything about it."""
-    return before.phase is None and status.phase == "Queued" and status.reason not in _WARNINGS
 
 
 def first_estimate(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:

@@ -18,7 +18,7 @@ QUEUED = {"phase": "Queued", "reason": "Resources", "message": "Need 4 GPUs, onl
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ({"phase": "Preempted"}, QUEUED, ("Normal", "Resources", "Need 4 GPUs, only 1 available")),
+        ({}, QUEUED, ("Normal", "Resources", "Need 4 GPUs, only 1 available")),
         (QUEUED, {**QUEUED, "message": "Need 4 GPUs, only 2 available"}, None),
         (QUEUED, {**QUEUED, "reason": "Fragmentation", "message": "apart"}, ("Normal", "Fragmentation", "apart")),
         (QUEUED, {"phase": "Running", "node_list": "a,b"}, ("Normal", "Running", "Running on a,b")),
@@ -68,11 +68,6 @@ def test_a_job_that_starts_at_once_says_so_in_its_status_alone_and_a_guest_has_a
     found = told(before, starts=True, **after)
     assert found is not None
     assert found[:2] == ("Normal", after["phase"])
-
-
-def test_why_a_new_job_waits_is_in_its_status_alone_and_a_guest_has_an_event() -> None:
-    assert told({}, **QUEUED) is None
-    assert told({}, starts=True, **QUEUED) == ("Normal", "Resources", "Need 4 GPUs, only 1 available")
 
 
 @pytest.mark.parametrize(
