@@ -81,13 +81,14 @@ def is_starting() -> bool:
     return known is not None and known.phase == "starting" and "etcd" in state.read_observed(cluster.get().folder)
 
 
-def test_the_queue_goes_on_after_down_and_up(machine: Machine) -> None:
+def test_the_queue_goes_on_after_down_and_up_although_another_program_has_taken_a_port(machine: Machine) -> None:
     ended = machine.submit("sh", "-c", "exit 3")
     machine.ended(ended)
     first = running(machine, "sh", "-c", "trap 'echo saves; exit 0' TERM; echo begins; while :; do sleep 0.05; done")
     held = machine.submit("--begin", "now+1h", "echo", "held")
     after = machine.submit("--depends-on-any", f"{first},{held}", "--no-auto-cancel", "echo", "after")
     waiting = machine.submit("--depends-on", ended, "--no-auto-cancel", "true")
+    before = cluster.get().state().ports
 
     done = machine.run("gflowd", "down")
     assert f"1 running job ended. Its queue is kept in {cluster.get().folder}." in done.stderr
@@ -97,31 +98,28 @@ def test_the_queue_goes_on_after_down_and_up(machine: Machine) -> None:
     refused = machine.run("gbatch", "true")
     assert (refused.returncode, "gflowd up" in refused.stderr) == (4, True)
 
-    machine("gflowd", "up")
-    assert machine.show(ended)["message"].endswith("exit code 3")
-    # Its exit code 0 does not mean that it did its work.
-    assert machine.ended(first)["message"].endswith("exit code 143 (Stopped)")
-    assert [machine.show(job)["phase"] for job in (held, after, waiting)] == ["Queued"] * 3
-    assert int(machine.submit("true")) == int(waiting) + 1
-    for job in (held, after, waiting):
-        machine("gcancel", job)
-
-
-def test_a_queue_continues_although_another_program_has_taken_a_port(machine: Machine) -> None:
-    before = cluster.get().state().ports
-    machine("gflowd", "down")
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", before["kube-apiserver"]))
         taken.listen()
         machine("gflowd", "up")
-        after = cluster.get().state().ports
-    assert after["kube-apiserver"] != before["kube-apiserver"]
-    assert after["gateway.port"] == before["gateway.port"]
-    assert machine.ended(machine.submit("true"))["phase"] == "Succeeded"
+        now = cluster.get().state().ports
+    assert now["kube-apiserver"] != before["kube-apiserver"]
+    assert now["gateway.port"] == before["gateway.port"]
+    assert machine.show(ended)["message"].endswith("exit code 3")
+    # Its exit code 0 does not mean that it did its work.
+    assert machine.ended(first)["message"].endswith("exit code 143 (Stopped)")
+    assert [machine.show(job)["phase"] for job in (held, after, waiting)] == ["Queued"] * 3
+    new = machine.submit("true")
+    assert int(new) == int(waiting) + 1
+    assert machine.ended(new)["phase"] == "Succeeded"
+    for job in (held, after, waiting):
+        machine("gcancel", job)
 
 
-def test_after_the_end_of_everything_each_job_is_followed_or_reported_and_none_runs_twice(machine: Machine) -> None:
+def test_after_the_end_of_everything_and_an_interrupted_up_each_job_is_followed_or_reported_and_none_runs_twice(
+    machine: Machine,
+) -> None:
     survives = running(machine, "sh", "-c", f"echo begins; {LOOP.format('go')}; echo ends")
     killed = running(machine, "sh", "-c", f"echo begins; {LOOP.format('never')}")
     booted = running(machine, "sh", "-c", f"echo begins; {LOOP.format('never')}")
@@ -131,6 +129,14 @@ def test_after_the_end_of_everything_each_job_is_followed_or_reported_and_none_r
     kill_everything(but=[survives], machine=machine)
     as_of_another_boot(uid)
     assert sandbox_status(machine)["message"] == "The supervisor does not run; `gflowd up` continues the queue."
+
+    command = [sys.executable, "-m", "dovetail_cli", "gflowd", "up"]
+    with subprocess.Popen(command, cwd=machine.work, env=dict(machine.environment), stderr=subprocess.PIPE) as starting:
+        until(is_starting)
+        starting.send_signal(signal.SIGINT)
+        assert starting.wait(PATIENCE_SECONDS) != 0
+    assert sandbox_status(machine)["phase"] == "Stopped"
+    assert processes.programs_of(cluster.get().folder) == []
 
     machine("gflowd", "up")
     assert machine.ended(booted)["message"].endswith("exit code 255 (Rebooted)")
@@ -142,25 +148,14 @@ def test_after_the_end_of_everything_each_job_is_followed_or_reported_and_none_r
     assert [machine.log(job) for job in (survives, killed, booted)] == ["begins\nends\n", "begins\n", "begins\n"]
 
 
-def test_an_interrupted_up_leaves_the_queue_and_its_jobs(machine: Machine) -> None:
-    survives = running(machine, "sh", "-c", f"echo begins; {LOOP.format('goes')}")
-    kill_everything(but=[survives], machine=machine)
-    command = [sys.executable, "-m", "dovetail_cli", "gflowd", "up"]
-    with subprocess.Popen(command, cwd=machine.work, env=dict(machine.environment), stderr=subprocess.PIPE) as starting:
-        until(is_starting)
-        starting.send_signal(signal.SIGINT)
-        assert starting.wait(PATIENCE_SECONDS) != 0
-    assert sandbox_status(machine)["phase"] == "Stopped"
-    assert processes.programs_of(cluster.get().folder) == []
-    machine("gflowd", "up")
-    (machine.work / "goes").touch()
-    assert machine.ended(survives)["phase"] == "Succeeded"
-
-
-def test_a_queue_whose_data_etcd_cannot_read_stays_as_it_is(machine: Machine) -> None:
+def test_a_queue_that_is_kept_stays_as_it_is_where_etcd_cannot_read_it_and_simulated_nodes_do_not_replace_it(
+    machine: Machine,
+) -> None:
     job = machine.submit("true")
     machine.ended(job)
     machine("gflowd", "down")
+    refused = machine.run("gflowd", "up", "--simulated")
+    assert (refused.returncode, "has the queue of this machine" in refused.stderr) == (1, True)
     log = next(queue.etcd_data(cluster.get().folder).glob("member/wal/*.wal"))
     written = log.read_bytes()
     log.write_bytes(b"x" * len(written))
@@ -168,16 +163,6 @@ def test_a_queue_whose_data_etcd_cannot_read_stays_as_it_is(machine: Machine) ->
     assert (failed.returncode, "etcd ended with" in failed.stderr) == (1, True)
     assert "stays as it is. To remove it: gflowd down --purge\n" in failed.stderr
     log.write_bytes(written)
-    machine("gflowd", "up")
-    assert machine.show(job)["phase"] == "Succeeded"
-
-
-def test_simulated_nodes_do_not_replace_a_queue_that_is_kept(machine: Machine) -> None:
-    job = machine.submit("true")
-    machine.ended(job)
-    machine("gflowd", "down")
-    refused = machine.run("gflowd", "up", "--simulated")
-    assert (refused.returncode, "has the queue of this machine" in refused.stderr) == (1, True)
     machine("gflowd", "up")
     assert machine.show(job)["phase"] == "Succeeded"
 
