@@ -54,7 +54,9 @@ def is_taken(claims: dict[str, Any], *, nonce: str = NONCE, renewed: str = "") -
     return True
 
 
-@pytest.mark.parametrize(("name", "value"), ROWS, ids=[f"{name} {value!r}" for name, value in ROWS])
+@pytest.mark.parametrize(
+    ("name", "value"), ROWS, ids=[f"{name} {'absent' if value is MISSING else repr(value)}" for name, value in ROWS]
+)
 def test_an_id_token_with_one_wrong_claim_is_refused(name: str, value: Any) -> None:
     right = {each: values[0] for each, (values, _) in CLAIMS.items()}
     assert is_taken(right)
