@@ -137,17 +137,19 @@ def test_a_log_is_followed_while_the_job_runs(machine: Machine) -> None:
 
 def test_a_log_is_followed_from_the_queue_on_over_a_retry_to_the_end(machine: Machine) -> None:
     script = "echo begin; [ -e tried ] && exit 0; touch tried; exit 1"
-    job = machine.submit("--max-retries", "1", "--begin", "now+3s", "sh", "-c", script)
-    done = subprocess.run(
+    job = machine.submit("--max-retries", "1", "--begin", "now+1h", "sh", "-c", script)
+    with subprocess.Popen(
         [sys.executable, "-m", "dovetail_cli", "gjob", "log", "-f", job],
-        capture_output=True, text=True, cwd=machine.work, env=dict(machine.environment), check=True,
-        timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert done.stdout == "begin\nbegin\n"
-    said = done.stderr.splitlines()
-    assert said[0].startswith(f"dovetail: job {job} waits: ")
-    assert "dovetail: worker 0 starts again" in said
-    assert said[-1] == f"dovetail: job {job} has ended: Succeeded"
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=machine.work, env=dict(machine.environment),
+    ) as following:  # fmt: skip
+        assert following.stderr is not None
+        first = following.stderr.readline()
+        machine("gjob", "update", "--begin", "none", job)
+        out, said = following.communicate(timeout=PATIENCE_SECONDS)
+    assert first.startswith(f"dovetail: job {job} waits: ")
+    assert (out, following.returncode) == ("begin\nbegin\n", 0)
+    assert "dovetail: worker 0 starts again" in said.splitlines()
+    assert said.splitlines()[-1] == f"dovetail: job {job} has ended: Succeeded"
 
 
 def test_kubectl_logs_shows_and_follows_the_output(machine: Machine) -> None:

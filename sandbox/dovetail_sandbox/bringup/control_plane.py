@@ -56,8 +56,8 @@ def start(work: Work) -> None:
     kwokctl = Component(
         name=_KWOKCTL,
         argv=[str(work.programs["kwokctl"]), *arguments],
-        # The cache of the kubectl that it may start would stay in the user's home.
-        env={"KWOK_WORKDIR": str(cluster.folder / "kwok"), "KUBECACHEDIR": str(cluster.folder / "kwok" / "kubectl")},
+        # The kubectl that it may start keeps no cache: that would stay at home, with files that a group may write.
+        env={"KWOK_WORKDIR": str(cluster.folder / "kwok"), "KUBECACHEDIR": os.devnull},
         log=str(cluster.folder / "logs" / "kwokctl.log"),
         once=True,
     )

@@ -235,7 +235,7 @@ def starter(program: Path, *, kubectl: Path, port: int, pki: Path) -> str:
     again. On a busy machine an API server needs longer. kwokctl also asks the program for its version, with one word.
     """
     ask = [
-        str(kubectl), "--kubeconfig=/dev/null", f"--cache-dir={pki.parent / 'kubectl'}", f"--server=https://127.0.0.1:{port}",
+        str(kubectl), "--kubeconfig=/dev/null", "--cache-dir=/dev/null", f"--server=https://127.0.0.1:{port}",
         f"--certificate-authority={pki / 'ca.crt'}", f"--client-certificate={pki / 'admin.crt'}",
         f"--client-key={pki / 'admin.key'}", "get", "--raw=/readyz",
     ]  # fmt: skip
