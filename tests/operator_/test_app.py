@@ -304,7 +304,7 @@ async def test_every_part_is_there_once(client: Client) -> None:
     operator = build(client)
     assert sorted(type(each).__name__ for each in operator._parts) == [
         "AuditWatch", "Controller", "DeviceIndexes", "GuestKeeper", "HistoryService", "IdleWatch", "JobEvents",
-        "KueueWatch", "LastingMisses", "MixLearning", "NodeTenants", "OptionalNotifications",
+        "KueueWatch", "LastingMisses", "LastingMoves", "MixLearning", "NodeTenants", "OptionalNotifications",
         "OptionalReshaping", "PlaceholderKeeper", "ProvisioningRequestKeeper", "QuotaStatusWriter", "ServiceKeeper",
         "VendorQuotas", "WaitingPods",
     ]  # fmt: skip
