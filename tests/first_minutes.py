@@ -47,6 +47,9 @@ _VARIES: Final = (
     (re.compile(r"\b\d+(?:\.\d+)? (CPUs?|GiB|MiB)\b"), r"N \1"),
     (re.compile(r"(fits this machine is) \d+"), r"\1 N"),
     (re.compile(r"^\d+(?=  )"), "NUMBER"),
+    (re.compile(r"^Job \d+ \("), "Job NUMBER ("),
+    # Of equal nodes, any may be named.
+    (re.compile(r"(fits on [a-z0-9]+)-\d+"), r"\1-NODE"),
     (re.compile(r"  +"), "  "),
 )
 

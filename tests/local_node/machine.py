@@ -118,5 +118,9 @@ def empty_machine(folder: Path, **more: str) -> Iterator[Machine]:
 
 def kubectl() -> list[str]:
     """The sandbox's own kubectl, as its administrator."""
-    program = next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl"))
-    return [str(program), f"--kubeconfig={cluster.get().kubeconfig}"]
+    return [str(kubectl_program()), f"--kubeconfig={cluster.get().kubeconfig}"]
+
+
+def kubectl_program() -> Path:
+    """The kubectl of all sandboxes."""
+    return next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl"))
