@@ -15,10 +15,8 @@ in jobs of 2 to 12 hours, which are their time limits too. It saves its work eve
 not saved. Its pods take up to 30 s to end.
 
 The floor is missed while a replica waits that has been within the guarantee for longer than the time within which jobs
-leave the reserve.
-
-With `--slow`, a part of training takes up to ten minutes to end: such jobs stay outside the reserve, and a burst beyond
-it waits for them.
+leave the reserve. With `--slow`, a part of training takes up to ten minutes to end: such jobs stay outside the reserve,
+and a burst beyond it waits for them.
 
     python benchmarks/serve_and_train.py [--nodes 4] [--days 7] [--reserve 4] [--slow 0.2] [--plot FILE] [--json FILE]
 """

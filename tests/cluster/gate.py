@@ -162,3 +162,18 @@ class Operator:
         if self.process is not None and self.process.returncode is None:
             await self.kill()
         self._log.close()
+
+
+@contextlib.asynccontextmanager
+async def operator_instead(
+    sandbox: Cluster, *, identity: str, folder: Path, **environment: str
+) -> AsyncIterator[Operator]:
+    """An operator with this environment in the place of the sandbox's own, which comes back afterwards."""
+    await asyncio.to_thread(sandbox.stop, "operator")
+    operator = Operator(sandbox, identity=identity, folder=folder, **environment)
+    try:
+        await operator.start()
+        yield operator
+    finally:
+        await operator.close()
+        await asyncio.to_thread(sandbox.start, "operator")

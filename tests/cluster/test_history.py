@@ -20,7 +20,7 @@ from dovetail_cli.cluster.connection import Cluster as Commands
 from dovetail_cli.jobs import history
 from dovetail_sandbox import access
 from dovetail_sandbox.cluster import Cluster
-from tests.cluster.gate import Operator
+from tests.cluster.gate import operator_instead
 from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, run
 
 pytestmark = pytest.mark.cluster
@@ -97,12 +97,8 @@ async def test_what_went_while_no_operator_looked_is_recorded_when_one_looks_aga
 @pytest.fixture
 async def without_history(sandbox: Cluster, tmp_path: Path) -> AsyncIterator[None]:
     """An operator without a history in the place of the sandbox's own."""
-    await asyncio.to_thread(sandbox.stop, "operator")
-    operator = Operator(sandbox, identity="forgetful", folder=tmp_path, DOVETAIL_HISTORY_URL="none")
-    await operator.start()
-    yield
-    await operator.close()
-    await asyncio.to_thread(sandbox.start, "operator")
+    async with operator_instead(sandbox, identity="forgetful", folder=tmp_path, DOVETAIL_HISTORY_URL="none"):
+        yield
 
 
 async def test_without_a_history_jobs_run_and_go_and_whoever_asks_for_them_is_told(

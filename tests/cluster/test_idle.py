@@ -1,6 +1,5 @@
 """The idle policy on a node whose simulated work holds memory and computes nothing."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
-from tests.cluster.gate import Operator
+from tests.cluster.gate import operator_instead
 from tests.cluster.jobs import FOR_EVER, Jobs, condition
 from tests.cluster.notebooks import node_of_notebooks
 
@@ -29,12 +28,8 @@ async def watchful(sandbox: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """An operator with an idle policy in the place of the sandbox's own."""
     for name, value in POLICY.items():
         monkeypatch.setenv(name, value)
-    await asyncio.to_thread(sandbox.stop, "operator")
-    operator = Operator(sandbox, identity="watchful", folder=tmp_path)
-    await operator.start()
-    yield
-    await operator.close()
-    await asyncio.to_thread(sandbox.start, "operator")
+    async with operator_instead(sandbox, identity="watchful", folder=tmp_path):
+        yield
 
 
 async def test_a_job_that_leaves_its_gpu_idle_is_warned_and_then_held(

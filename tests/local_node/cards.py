@@ -37,23 +37,33 @@ class Site:
             yield
         finally:
             self.scenario.write_text(Scenario(cards=CARDS).text())
-            self._again()
+            cluster.get().restart("agent")
+            self._shows_all_cards()
 
     @contextmanager
     def without_library(self) -> Iterator[None]:
         """As on a machine without a GPU."""
-        away = self.library.with_name("away")
-        (self.library / LIBRARY).rename(away)
-        cluster.get().restart("agent")
         try:
-            yield
+            with library_away(self.library):
+                yield
         finally:
-            away.rename(self.library / LIBRARY)
-            self._again()
+            self._shows_all_cards()
 
-    def _again(self) -> None:
-        cluster.get().restart("agent")
+    def _shows_all_cards(self) -> None:
         until(lambda: f"Available GPUs: {CARDS}" in self.machine("ginfo"), what=lambda: self.machine("ginfo"))
+
+
+@contextmanager
+def library_away(folder: Path) -> Iterator[None]:
+    """An agent that begins finds no library of a vendor, and one that begins afterwards finds it again."""
+    away = folder.with_name("away")
+    (folder / LIBRARY).rename(away)
+    cluster.get().restart("agent")
+    try:
+        yield
+    finally:
+        away.rename(folder / LIBRARY)
+        cluster.get().restart("agent")
 
 
 @pytest.fixture(scope="module")

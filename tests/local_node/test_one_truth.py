@@ -26,6 +26,7 @@ from dovetail_cli.cluster import this_machine
 from dovetail_sandbox import cluster, credential
 from dovetail_sandbox.cluster import Cluster
 from tests.agent.nvml_stub import DRIVER_NOT_LOADED, GPU_IS_LOST, LIBRARY, Scenario, built
+from tests.local_node.cards import library_away
 from tests.local_node.machine import ENDED, Machine, empty_machine, kubectl, until
 
 pytestmark = pytest.mark.cluster
@@ -111,14 +112,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @contextmanager
 def library_missing(site: Site) -> Iterator[None]:
-    away = site.library.with_name("away")
-    (site.library / LIBRARY).rename(away)
-    cluster.get().restart("agent")
-    try:
+    with library_away(site.library):
         yield
-    finally:
-        away.rename(site.library / LIBRARY)
-        cluster.get().restart("agent")
 
 
 def playing(scenario: Scenario, *, restart: bool = False) -> Callable[[Site], AbstractContextManager[None]]:

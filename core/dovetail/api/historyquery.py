@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from dovetail.api.gpujob import Phase
-from dovetail.api.meta import MOST_DETAILS, Described, MessageDetail, ObjectMeta, Timestamp
+from dovetail.api.meta import Described, MessageDetails, ObjectMeta, Timestamp
 from dovetail.api.text_formats import TIME
 from dovetail.names import API_VERSION
 
@@ -124,14 +124,7 @@ class HistoryQueryStatus(Described, frozen=True, kw_only=True):
 
     answered: Annotated[bool, Meta(description="Whether this is the answer.")] = False
     message: Annotated[str, Meta(description="Why there is no answer; empty when there is one.")] = ""
-    details: Annotated[
-        list[MessageDetail],
-        Meta(
-            description="The clauses of the message in their order, as codes and parameters; empty for a message "
-            "that no table has.",
-            max_length=MOST_DETAILS,
-        ),
-    ] = []
+    details: MessageDetails = []
     records: Annotated[list[JobRecord], Meta(description="The jobs, the latest end first.")] = []
     sums: Annotated[list[HistorySums], Meta(description=f"Sums by group, the most GPU time first; {OTHERS} last.")] = []
     next: Annotated[str, Meta(description="The start of the next page; empty on the last page.")] = ""

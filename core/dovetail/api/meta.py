@@ -93,6 +93,16 @@ class MessageDetail(Described, frozen=True, kw_only=True, omit_defaults=False):
     parameters: Annotated[dict[str, str], Meta(description="What the clause's template names, as texts.")] = {}
 
 
+MessageDetails = Annotated[
+    list[MessageDetail],
+    Meta(
+        description="The clauses of the message in their order, as codes and parameters; empty for a message that no "
+        "table has.",
+        max_length=MOST_DETAILS,
+    ),
+]
+
+
 def find_condition(conditions: list[Condition], *, type: str) -> Condition | None:  # noqa: A002 - metav1's word
     """The condition of that type, or None."""
     return next((condition for condition in conditions if condition.type == type), None)

@@ -17,7 +17,7 @@ from dovetail.engine.model.refusals import UNRESOLVABLE
 
 # The number of nodes to try; the answer names the best few.
 TRIED_NODES: Final = 16
-TOLD: Final = 3
+_MOST_CHANGES: Final = 3
 # So many holders are named.
 _NAMED: Final = 4
 _FAR: Final = 1 << 20
@@ -35,7 +35,7 @@ def departures(question: Question) -> list[ExplainedChange]:
             # The fewest first, then the earliest known end, then by name.
             ends = max(holder.ends_by or "9999" for holder in holders)
             found.append(((len(holders), ends, node), _change(holders, node=node)))
-    return [each for _, each in sorted(found, key=lambda each: each[0])[:TOLD]]
+    return [each for _, each in sorted(found, key=lambda each: each[0])[:_MOST_CHANGES]]
 
 
 def _candidates(question: Question) -> list[str]:

@@ -20,7 +20,7 @@ from dovetail.engine.model.availability import BLOCKING, BROKEN, first_of, witho
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 
 TRIED_NODES: Final = 16
-TOLD: Final = 2
+_MOST_CHANGES: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def mended(question: Question) -> Iterator[ExplainedChange]:
 
 def _few(changes: Iterable[ExplainedChange | None]) -> list[ExplainedChange]:
     found = [each for each in changes if each is not None]
-    return found[:TOLD]
+    return found[:_MOST_CHANGES]
 
 
 def _bad(refused: Iterable[str], *, question: Question, mending: _Mending) -> list[str]:

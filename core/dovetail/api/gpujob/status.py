@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from dovetail.api.devices import DeviceShare
 from dovetail.api.gpujob.enums import DependencyCondition, DependencyState, Mode, Phase, Workload
-from dovetail.api.meta import MOST_DETAILS, Condition, Described, MessageDetail, Timestamp
+from dovetail.api.meta import Condition, Described, MessageDetails, Timestamp
 from dovetail.gpu import memory_strategy
 
 DeviceKind = Literal["cuda", "cpu"]
@@ -300,14 +300,7 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
         str, Meta(description="The reason for the phase, in one word; empty when it runs or has succeeded.")
     ] = ""
     message: Annotated[str, Meta(description="The same in one sentence with numbers.")] = ""
-    details: Annotated[
-        list[MessageDetail],
-        Meta(
-            description="The clauses of the message in their order, as codes and parameters; empty for a message "
-            "that no table has.",
-            max_length=MOST_DETAILS,
-        ),
-    ] = []
+    details: MessageDetails = []
     request: Annotated[str, Meta(description="What each worker requests, in the compact text; `cpu` for none.")] = ""
     gpus: Annotated[int, Meta(description="Number of devices that all workers request together.", ge=0)] = 0
     queue: Annotated[

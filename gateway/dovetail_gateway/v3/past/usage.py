@@ -69,13 +69,15 @@ class GPUTime:
         if not accounts:
             return {}
         now, namespaces = self._now(), {account.namespace for account in accounts}
+        first = datetime.combine(min(account.day for account in accounts), datetime.min.time(), UTC)
         jobs = [
             self._cache.with_figures(job, now=now)
             for job in self._cache.jobs.values()
-            if job.metadata.namespace in namespaces
+            if job.metadata.namespace in namespaces and _has_run_since(job, first=first)
         ]
         # In a thread: thousands of jobs take a while, and the objects never change.
-        return await asyncio.to_thread(_savings_of, jobs, accounts=accounts, places=dict(self._sampler.places), now=now)
+        places = dict(self._sampler.places)
+        return await asyncio.to_thread(_savings_of, jobs, accounts=accounts, places=places, first=first, now=now)
 
     def _days(self, wanted: UsageQuery) -> tuple[date, date]:
         """The first day, and the day before which it ends. Raises `RequestFailedError`."""
@@ -137,17 +139,22 @@ class _Saved:
 
 
 def _savings_of(
-    jobs: Iterable[GPUJob], *, accounts: Collection[Account], places: Mapping[str, Place], now: datetime
+    jobs: Iterable[GPUJob],
+    *,
+    accounts: Collection[Account],
+    places: Mapping[str, Place],
+    first: datetime,
+    now: datetime,
 ) -> dict[Account, _Saved]:
-    """What these jobs could save and have saved on these accounts. `places` are those of devices, by UUID."""
+    """What these jobs could save and have saved on these accounts, since the `first` moment of them.
+
+    `places` are those of devices, by UUID.
+    """
     savable, saved = list[Holding](), list[Holding]()
     for job in jobs:
-        if job.status.start_time is None:
-            continue
         found = measured_size(job, now=now)
         savable += _on_devices(job, gpus=0.0 if found is None else found.saved_gpus, places=places)
         saved += _on_devices(job, gpus=saved_by_accepted(job), places=places)
-    first = datetime.combine(min(account.day for account in accounts), datetime.min.time(), UTC)
     could, have = spent(savable, since=first, until=now), spent(saved, since=first, until=now)
     return {
         account: _Saved(
@@ -157,6 +164,11 @@ def _savings_of(
         for account in accounts
         if account in could or account in have
     }
+
+
+def _has_run_since(job: GPUJob, *, first: datetime) -> bool:
+    end = end_of_run(job.status)
+    return job.status.start_time is not None and (end is None or moment(end) > first)
 
 
 def _on_devices(job: GPUJob, *, gpus: float, places: Mapping[str, Place]) -> Iterator[Holding]:
