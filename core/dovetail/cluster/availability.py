@@ -58,9 +58,12 @@ def unreadable(gpunode: GPUNode) -> str:
 
 
 def lacks_library(gpunode: GPUNode) -> bool:
-    """Whether no vendor's library is on the node, so that it has no GPU which a job could use."""
+    """Whether no vendor's library is on the node and none ever was: it has no GPU which a job could use.
+
+    Of a node whose devices are known, the library is gone, and that is a fault.
+    """
     ready = find_condition(gpunode.status.conditions, type="Ready")
-    return ready is not None and ready.reason == names.NO_LIBRARY
+    return ready is not None and ready.reason == names.NO_LIBRARY and not gpunode.status.devices
 
 
 def is_leaving(node: Node) -> bool:

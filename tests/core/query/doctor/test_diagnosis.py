@@ -227,14 +227,20 @@ def test_namespaces_where_pod_security_lets_a_gpu_pod_see_every_card(changes: di
     assert all(named in finding.message for finding in found)
 
 
-@pytest.mark.parametrize(("runtime", "faults"), [("processes://local", 0), ("containerd://2.1", 1)])
-def test_a_machine_of_ones_own_is_complete_without_a_gpu(runtime: str, faults: int) -> None:
+@pytest.mark.parametrize(
+    ("runtime", "had_devices", "faults"),
+    [("processes://local", False, 0), ("processes://local", True, 1), ("containerd://2.1", False, 1)],
+)
+def test_a_machine_of_ones_own_is_complete_without_a_gpu_unless_it_had_one(
+    runtime: str, had_devices: bool, faults: int
+) -> None:
     replaced = msgspec.structs.replace
     machine = replaced(node(), status=replaced(node().status, node_info=NodeInfo(container_runtime_version=runtime)))
     lacks = replaced(condition("Ready", "False", "no vendor's library can be loaded"), reason="NoLibrary")
-    bare = report(conditions=(lacks,))
-    bare = replaced(bare, status=replaced(bare.status, devices=[]))
-    assert len(wrong(picture(nodes=[machine], gpunodes=[bare]))) == faults
+    found = report(conditions=(lacks,))
+    found = replaced(found, status=replaced(found.status, devices=found.status.devices if had_devices else []))
+    said = [each for each in wrong(picture(nodes=[machine], gpunodes=[found])) if "cannot be read" in each.message]
+    assert len(said) == faults
 
 
 def test_a_managed_node_that_advertises_nothing_is_a_fault() -> None:
