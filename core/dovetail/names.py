@@ -44,6 +44,7 @@ SCORE_WEIGHTS: Final = f"{GROUP}/gpu-score-weights"
 MEMORY_STRATEGY: Final = f"{GROUP}/gpu-memory-strategy"
 WORKLOAD: Final = f"{GROUP}/gpu-workload"
 PRIORITY: Final = f"{GROUP}/gpu-priority"
+WARM_NODES: Final = f"{GROUP}/warm-nodes"
 
 # The same for the local node: the file with the job's environment, and where its output and errors go.
 ENVIRONMENT: Final = f"{GROUP}/environment"

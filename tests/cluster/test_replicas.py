@@ -93,6 +93,41 @@ async def test_a_replica_is_preempted_and_its_successor_waits(guests: Guests, jo
     await until_records(guests, count=2, phase="Running")
 
 
+def pinned(node: str) -> dict[str, Any]:
+    """A template whose pods run on this node until they are ended."""
+    container = {"name": "main", "image": "busybox"}
+    return {
+        "metadata": {"annotations": {names.RUN_SECONDS: str(FOR_EVER)}},
+        "spec": {"nodeSelector": {"kubernetes.io/hostname": node}, "containers": [container]},
+    }
+
+
+async def test_the_next_replica_of_a_service_goes_where_the_last_one_ran(guests: Guests, jobs: Jobs) -> None:
+    await jobs.submit("first", gpu="2(T4)")
+    (full,) = (await jobs.phase("Running", "first")).nodes
+    served = example("deployment", gpu="1(T4)")
+    served["spec"]["replicas"] = 1
+    served["spec"]["template"]["metadata"]["annotations"][names.WORKLOAD] = "Inference"
+    await guests.make(served, resource=DEPLOYMENTS.resource)
+    (record,) = await until_records(guests, count=1, phase="Running")
+    (warm,) = record.status.nodes
+    assert warm != full
+    await scale(guests, kind=DEPLOYMENTS.resource, name="serve", replicas=0)
+    await until_records(guests, count=0)
+    await jobs.delete("first")
+    # The other node is the better one now: it has one card left.
+    await jobs.submit("small", gpu="1(T4)", template=pinned(full))
+    await jobs.phase("Running", "small")
+    await jobs.submit("next", gpu="1(T4)")
+    assert (await jobs.phase("Running", "next")).nodes == [full]
+    await jobs.delete("next")
+    await jobs.gone(GPUJOBS, "next")
+    await scale(guests, kind=DEPLOYMENTS.resource, name="serve", replicas=1)
+    (record,) = await until_records(guests, count=1, phase="Running")
+    assert record.status.nodes == [warm]
+    assert record.spec.template.metadata.annotations == {names.WARM_NODES: warm}
+
+
 def part_of_replica(name: str, *, worker: int) -> dict[str, Any]:
     """A pod as LeaderWorkerSet's controller makes it for a replica of two pods."""
     lws = "leaderworkerset.sigs.k8s.io"

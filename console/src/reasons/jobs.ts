@@ -298,6 +298,7 @@ export const JOBS: Templates = {
   TermsAre: "可用的项是 {terms}",
   WeightBeyond: "{term} 必须是 0 到 {most} 之间的数，最多 {decimals} 位小数",
   PackAlone: "策略 Pack 只使用 fragmentation 一项",
+  NodesAtMost: "必须是节点名，最多 {most} 个，以逗号分隔",
   WithOthers: "连同未写出的项",
   AllZero: "，所有权重都是 0；必须有一个大于 0",
   PodUnreadable: "无法读取：{problem}",

@@ -37,7 +37,7 @@ from dovetail.pods.device_plugin import (
 )
 from dovetail.pods.errors import quantity_error, template_error
 from dovetail.pods.node_affinity import tolerating
-from dovetail.pods.options.annotations import guard_in, priority_in, ranked_job, ranked_pod, workload_in
+from dovetail.pods.options.annotations import guard_in, priority_in, ranked_job, ranked_pod, warm_in, workload_in
 from dovetail.pods.template_types import TemplateSpec
 from dovetail.pods.topology import is_apart, topology_of
 
@@ -132,8 +132,9 @@ def ask_of_pod(pod: Pod, *, ranking: Ranking, vendors: Vendors = DEFAULT_VENDORS
     agree(pod, asked=asked)
     cpu_milli, memory_mib = host_request(pod.spec)
     policy, weights = ranked_pod(pod, ranking=ranking)
+    warm = warm_in(pod.metadata.annotations)
     if not asked.parts:
-        return Ask(gpu=None, policy=policy, weights=weights, cpu_milli=cpu_milli, memory_mib=memory_mib)
+        return Ask(gpu=None, policy=policy, weights=weights, cpu_milli=cpu_milli, memory_mib=memory_mib, warm=warm)
     first, *others = asked.parts
     priority_in(pod.metadata.annotations)
     return Ask(
@@ -147,6 +148,7 @@ def ask_of_pod(pod: Pod, *, ranking: Ranking, vendors: Vendors = DEFAULT_VENDORS
         workload=workload_in(pod.metadata.annotations),
         more=tuple(part.request for part in others),
         host_room_mib=0 if others or asked.lent else host_room_mib(pod.spec, container=first.index),
+        warm=warm,
     )
 
 
@@ -160,6 +162,7 @@ def _vendor_ask(pod: Pod, *, resource: str, request: GPURequest, ranking: Rankin
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         resource=resource,
+        warm=warm_in(pod.metadata.annotations),
     )
 
 
@@ -213,6 +216,7 @@ def ask_of_job(
         host_room_mib=host_room_mib(spec, container=0),
         apart=is_apart(job, where=where),
         topology=topology_of(job, where=where, levels=levels),
+        warm=warm_in(job.spec.template.metadata.annotations),
     )
 
 

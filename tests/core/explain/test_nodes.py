@@ -1,5 +1,7 @@
 """Every node answers, with its reason and numbers; the summary says it in one sentence."""
 
+from dataclasses import replace
+
 from dovetail.answers.explain.nodes import answer
 from tests.core.engine.builders import hold_devices, make_ask
 from tests.core.explain.builders import Cluster, make_node
@@ -39,6 +41,14 @@ def test_a_node_that_fits_tells_its_score_its_terms_and_its_devices() -> None:
     assert best.score is not None
     assert 0 <= best.score <= 1
     assert set(best.terms) >= {"utilization", "memory", "cpu", "fragmentation"}
+
+
+def test_warm_nodes_are_a_term_of_the_score() -> None:
+    cold = answer(mixed().question(make_ask("1(V100)")))
+    warm = answer(mixed().question(replace(make_ask("1(V100)"), warm=("b",))))
+    assert [node.node for node in cold.fitting] == ["a", "b"]
+    assert [(node.node, node.terms["warm"]) for node in warm.fitting] == [("b", 1.0), ("a", 0.0)]
+    assert all("warm" not in node.terms for node in cold.fitting)
 
 
 def test_a_shortage_begins_with_what_is_needed_and_what_there_is() -> None:

@@ -16,7 +16,7 @@ from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.refusals import UNRESOLVABLE, Refusal
-from dovetail.engine.score.score import relative, terms, weigh
+from dovetail.engine.score.score import relative, terms, warmed, warmth, weigh
 from dovetail.pods.node_affinity import Exclusion
 
 # The terms of an answer.
@@ -77,11 +77,14 @@ def _judged(question: Question) -> tuple[list[ExplainedNode], dict[str, Refusal]
     """The nodes that the pods may use: those that fit, the best first, and why the others do not."""
     judged = Judgement(question.view.ledger, ask=question.ask, nodes=question.nodes, key=KEY)
     rows = [row for row, fits in enumerate(judged.fits.tolist()) if fits]
-    alone = Judgement(question.view.ledger, ask=question.ask, nodes=[question.nodes[row] for row in rows], key=KEY)
+    names = [question.nodes[row] for row in rows]
+    alone = Judgement(question.view.ledger, ask=question.ask, nodes=names, key=KEY)
     policy = question.ask.policy
     parts = relative(terms(alone, fragmentation=question.ranking.alone(alone, key=KEY)), policy=policy)
-    scores = weigh(parts, policy=policy, weights=question.ask.weights).tolist()
+    scores = warmed(weigh(parts, policy=policy, weights=question.ask.weights), ask=question.ask, nodes=names)
     columns = {name: getattr(parts, name).tolist() for name in _SHOWN}
+    if question.ask.warm:
+        columns["warm"] = warmth(question.ask, nodes=names).tolist()
 
     def values(free: FreeDevices) -> Sequence[float]:
         return question.term.device_values(free, key=KEY)
@@ -90,7 +93,7 @@ def _judged(question: Question) -> tuple[list[ExplainedNode], dict[str, Refusal]
         ExplainedNode(
             node=question.nodes[row],
             fits=True,
-            score=scores[at],
+            score=float(scores[at]),
             terms={name: column[at] for name, column in columns.items()},
             devices=[
                 DeviceShare(

@@ -369,6 +369,7 @@ TERMS_ARE: Final = clause("TermsAre", "the terms are {terms}")
 WEIGHT_BEYOND: Final = clause(
     "WeightBeyond", "{term} must be a number from 0 to {most}, with at most {decimals} decimals"
 )
+NODES_AT_MOST: Final = clause("NodesAtMost", "must be names of nodes, at most {most}, separated by commas")
 PACK_ALONE: Final = clause("PackAlone", "policy Pack uses the fragmentation term alone")
 WITH_OTHERS: Final = clause("WithOthers", "with those that it leaves out")
 ALL_ZERO: Final = clause("AllZero", ", all weights are 0; one must be above 0")

@@ -29,6 +29,7 @@ class Ask:
     host_room_mib   how much device memory its container can keep in host memory; 0 if it cannot be moved there
     apart           each worker of the job needs a node of its own
     topology        where the workers of the job must or should be together; None for a pod alone
+    warm            nodes that have what the pod loads; asks that differ in them alone are equal too
     """
 
     gpu: GPURequest | None
@@ -44,6 +45,7 @@ class Ask:
     apart: bool = False
     weights: Weights = field(default=DEFAULT_WEIGHTS, compare=False)
     topology: Topology | None = None
+    warm: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def profile(self) -> str:

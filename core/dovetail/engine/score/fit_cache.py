@@ -24,7 +24,7 @@ from dovetail.engine.model.columns import Bools, Floats, Ints
 from dovetail.engine.model.refusals import Refusal
 from dovetail.engine.score.fragmentation_term import FragmentationTerm
 from dovetail.engine.score.live_fragmentation import term_of
-from dovetail.engine.score.score import Terms, combine, terms, terms_of_node
+from dovetail.engine.score.score import Terms, combine, terms, terms_of_node, warmed
 
 Rows = npt.NDArray[np.intp]
 
@@ -178,6 +178,7 @@ class FitCache:
         found = np.flatnonzero(fits)
         if limit is not None and len(found) > 1:
             scores = combine(_select(parts, rows=found), policy=ask.policy, weights=ask.weights)
+            scores = warmed(scores, ask=ask, nodes=[nodes[at] for at in found.tolist()] if ask.warm else ())
             near = np.flatnonzero(scores >= scores.max() - within)
             near, rows = _by_row(near, rows=self._rows(nodes)[found[near]])
             cards = shape.card_gb[rows]
@@ -189,7 +190,8 @@ class FitCache:
         if (seen := self._seen_by(ask)) is not self:
             return seen.scores(ask, nodes=nodes, key=key)
         _, parts = self._columns(self._shape(ask), nodes=nodes, key=key)
-        return list(combine(parts, policy=ask.policy, weights=ask.weights).tolist())
+        scores = combine(parts, policy=ask.policy, weights=ask.weights)
+        return list(warmed(scores, ask=ask, nodes=nodes).tolist())
 
     def values(self, ask: Ask, *, nodes: Sequence[str]) -> Floats:
         """The fragmentation term of each of `nodes`, in their order, [n]; higher is better, 0 where it does not fit."""

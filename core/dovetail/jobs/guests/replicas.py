@@ -24,6 +24,8 @@ _LWS_NAME: Final = f"{_LWS}/name"
 _LWS_GROUP: Final = f"{_LWS}/group-index"
 _LWS_WORKER: Final = f"{_LWS}/worker-index"
 _LWS_SIZE: Final = f"{_LWS}/size"
+# The label of a Deployment's pods with the hash of their template, which ends the name of their ReplicaSet too.
+_TEMPLATE_HASH: Final = "pod-template-hash"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,22 @@ def group_in(pod: ObjectMeta) -> Mapping[str, str]:
     # The leader of a replica has its name, and gets its index from a webhook that may run after ours.
     group = pod.name if pod.labels.get(_LWS_WORKER) == "0" else f"{name}-{pod.labels.get(_LWS_GROUP, '')}"
     return {names.POD_GROUP: group, names.POD_GROUP_SIZE: size}
+
+
+def service_of(pod: ObjectMeta) -> tuple[str, str, str] | None:
+    """Namespace, kind and name of the object whose replica the pod is; None for a pod without one.
+
+    The pods of a Deployment are one service whatever their ReplicaSet, those of a LeaderWorkerSet whatever their group.
+    """
+    if _LWS_NAME in pod.labels:
+        return pod.namespace, LEADERWORKERSETS.resource.kind, pod.labels[_LWS_NAME]
+    owner = next((each for each in pod.owner_references if each.controller), None)
+    if owner is None:
+        return None
+    template = pod.labels.get(_TEMPLATE_HASH)
+    if owner.kind == "ReplicaSet" and template is not None and owner.name.endswith(f"-{template}"):
+        return pod.namespace, DEPLOYMENTS.resource.kind, owner.name.removesuffix(f"-{template}")
+    return pod.namespace, owner.kind, owner.name
 
 
 def _named(template: Template, *, path: Path, of: ObjectMeta, more: Mapping[str, str] = MappingProxyType({})) -> Patch:

@@ -71,6 +71,24 @@ def workload_in(annotations: Mapping[str, str]) -> Workload | None:
     return _one_of(_WORKLOADS, text=annotations.get(names.WORKLOAD), field="workload")
 
 
+# Each is compared with each node that fits.
+MAX_WARM_NODES: Final = 16
+# A Kubernetes node's name: an RFC 1123 subdomain.
+_NODE: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def warm_in(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """The nodes in a pod's annotations that have what it loads; empty without any. Raises `RequestError`."""
+    text = annotations.get(names.WARM_NODES, "")
+    found = tuple(dict.fromkeys(name.strip() for name in text.split(","))) if text.strip() else ()
+    if len(found) > MAX_WARM_NODES or not all(_NODE.fullmatch(name) for name in found):
+        raise RequestError(
+            text, field=f"annotation {names.WARM_NODES}", problem=says.NODES_AT_MOST(most=MAX_WARM_NODES),
+            example="gpu-1,gpu-2",
+        )  # fmt: skip
+    return found
+
+
 def priority_in(annotations: Mapping[str, str]) -> int | None:
     """The weight in turns in a pod's annotations; None without one. Raises `RequestError`."""
     text = annotations.get(names.PRIORITY)

@@ -49,6 +49,9 @@ def _change_of_template(spec: GPUJobSpec, *, wanted: Mapping[str, Any]) -> dict[
     after = wanted["template"]
     # As it is read: without what the record does not keep.
     metadata = values_of(convert(after.get("metadata") or {}, as_type=TemplateMetadata))
+    if annotations := spec.template.metadata.annotations:
+        # What the record got when it was made.
+        metadata["annotations"] = annotations
     return _merge_patch(
         {"metadata": {}, **values_of(spec.template)}, after={"metadata": metadata, "spec": after["spec"]}
     )

@@ -69,9 +69,9 @@ class GuestKeeper:
         now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        groups = PodGroupWatch(client, on_event=self._on_guest)
+        self._groups = PodGroupWatch(client, on_event=self._on_guest)
         followed = [watch_of(each, client=client, on_event=self._on_guest) for each in kinds]
-        self.watches = KindWatches([*followed, groups])
+        self.watches = KindWatches([*followed, self._groups])
         self._client = client
         self._state = state
         self._show: Callable[[EventType, Job], None] = lambda _type, _job: None
@@ -345,6 +345,9 @@ class GuestKeeper:
                 await writes.evict(self._client, group=found.guest)
                 return
             await writes.hold(self._client, found=found, suspend=True)
+        if isinstance(found.guest, PodGroup) and (warm := self._groups.warm_nodes(found.guest)):
+            metadata = wanted["spec"]["template"].setdefault("metadata", {})
+            metadata["annotations"] = {names.WARM_NODES: ",".join(warm)}
         made = await writes.create_record(self._client, found=found, manifest=wanted)
         if isinstance(made, Obstacle):
             self._notices.say(found, message=f"Is not queued: {made.message}")

@@ -1,22 +1,58 @@
-"""Follows the pods in the queue, and passes on the groups that they form."""
+"""Follows the pods in the queue, passes on the groups that they form, and remembers where services ran."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
 
 from dovetail import names
-from dovetail.api.meta import EventType
+from dovetail.api.meta import EventType, ObjectMeta
 from dovetail.api.resources import PODS
 from dovetail.jobs.guests.kind import Guest, Kind
 from dovetail.jobs.guests.pod_group import PodGroup, group_of, is_run_of_pods, kind_of_group, run_of_group
+from dovetail.jobs.guests.replicas import service_of
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
 from dovetail_operator.watchers.guests.gangs import Gangs
 
 # The pods of a group are created together: one look at the group serves many of their events.
 _GATHER_SECONDS: Final = 0.02
+# A service may have run on every node; its next replica has use for a few.
+_MOST_NODES: Final = 8
+_MOST_SERVICES: Final = 4096
+
+
+class WarmNodes:
+    """The nodes on which the replicas of each service ran last: what they loaded is still there. No I/O.
+
+    Nothing outlives the process: the next one learns from the replicas that run.
+    """
+
+    def __init__(self) -> None:
+        # The nodes of each service, the latest last; the services that were seen last are last.
+        self._nodes: OrderedDict[tuple[str, str, str], list[str]] = OrderedDict()
+
+    def saw(self, pod: Guest) -> None:
+        """Take a pod that may have started on a node."""
+        node, service = pod.spec.get("nodeName"), service_of(pod.metadata)
+        if service is None or not isinstance(node, str) or not pod.status.get("startTime"):
+            return
+        known = self._nodes.setdefault(service, [])
+        if node in known:
+            known.remove(node)
+        self._nodes[service] = [*known, node][-_MOST_NODES:]
+        self._nodes.move_to_end(service)
+        if len(self._nodes) > _MOST_SERVICES:
+            self._nodes.popitem(last=False)
+
+    def of(self, pod: ObjectMeta) -> list[str]:
+        """The nodes of the pod's service, the latest first; none unless it is inference."""
+        service = service_of(pod)
+        if service is None or pod.annotations.get(names.WORKLOAD) != "Inference":
+            return []
+        return self._nodes.get(service, [])[::-1]
 
 
 class PodGroupWatch:
@@ -29,6 +65,7 @@ class PodGroupWatch:
         self.settled = asyncio.Event()
         self.gangs = Gangs(client, on_change=self._gang_changed)
         self._on_event = on_event
+        self._warm = WarmNodes()
         # By namespace and run, which all pods of a group share.
         self._pods: dict[tuple[str, str], dict[str, Guest]] = {}
         self._groups: dict[tuple[str, str], PodGroup] = {}
@@ -47,6 +84,7 @@ class PodGroupWatch:
             # It belongs to an object in the queue.
             return
         where = (meta.namespace, run)
+        self._warm.saw(pod)
         pods = self._pods.setdefault(where, {})
         if type_ == "DELETED":
             pods.pop(meta.uid, None)
@@ -54,6 +92,12 @@ class PodGroupWatch:
             pods[meta.uid] = pod
         self._changed[where] = meta.resource_version
         self._wake.set()
+
+    def warm_nodes(self, group: PodGroup) -> list[str]:
+        """Nodes that have what the group's pods load, the latest first."""
+        meta = group.metadata
+        pods = self._pods.get((meta.namespace, meta.labels.get(names.RUN, "")), {})
+        return next((self._warm.of(pod.metadata) for pod in pods.values()), [])
 
     def _gang_changed(self, gang: tuple[str, str]) -> None:
         namespace, said = gang

@@ -1,5 +1,6 @@
 """What is kept answers as a judgement from scratch would, whatever happened in between."""
 
+from dataclasses import replace
 from unittest.mock import patch
 
 import hypothesis.strategies as st
@@ -19,6 +20,7 @@ ASKS = [
     make_ask("0.5", policy="Spread"),
     make_ask("8G,0.25"),
     make_ask("1(T4)"),
+    replace(make_ask("1"), warm=("b", "gone")),
 ]
 Step = tuple[str, str, int, str, list[str]]
 

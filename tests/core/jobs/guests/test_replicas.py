@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from dovetail import names
+from dovetail.api.meta import ObjectMeta, OwnerReference
 from dovetail.decoding import convert
 from dovetail.jobs.guests.kind import Guest, GuestError, value_at
 from dovetail.jobs.guests.pod_admission import patch_of_queued_pod
@@ -16,6 +17,7 @@ from dovetail.jobs.guests.replicas import (
     Replicated,
     patch_of_replicated,
     replicated_of,
+    service_of,
 )
 from tests.core.jobs.guests.examples import FOLDER
 from tests.core.jobs.guests.test_kinds import patched
@@ -117,3 +119,25 @@ def test_the_leaderworkersets_of_a_disaggregatedset_get_all_its_roles() -> None:
     body["spec"]["roles"][1]["spec"]["startupPolicy"] = "LeaderReady"
     with pytest.raises(GuestError, match=r"^spec\.roles\[1\]\.spec\.startupPolicy is LeaderReady: "):
         admitted(body, kind=DISAGGREGATEDSETS)
+
+
+def owned(kind: str, name: str, **labels: str) -> ObjectMeta:
+    owner = OwnerReference(api_version="apps/v1", kind=kind, name=name, uid="u", controller=True)
+    return ObjectMeta(name="p", namespace="team", labels=labels, owner_references=[owner])
+
+
+@pytest.mark.parametrize(
+    ("pod", "service"),
+    [
+        (owned("ReplicaSet", "serve-5d4f", **{"pod-template-hash": "5d4f"}), ("team", "Deployment", "serve")),
+        (owned("ReplicaSet", "bare"), ("team", "ReplicaSet", "bare")),
+        (owned("StatefulSet", "serve"), ("team", "StatefulSet", "serve")),
+        (
+            owned("StatefulSet", "serve-0", **{"leaderworkerset.sigs.k8s.io/name": "serve"}),
+            ("team", "LeaderWorkerSet", "serve"),
+        ),
+        (ObjectMeta(name="p", namespace="team"), None),
+    ],
+)
+def test_the_service_of_a_replica(pod: ObjectMeta, service: tuple[str, str, str] | None) -> None:
+    assert service_of(pod) == service

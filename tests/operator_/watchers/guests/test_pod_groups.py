@@ -8,13 +8,13 @@ from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobStatus, job_of
-from dovetail.api.meta import EventType, ObjectMeta
+from dovetail.api.meta import EventType, ObjectMeta, OwnerReference
 from dovetail.jobs.guests.kind import Guest
 from dovetail.jobs.guests.pod_group import POD_GROUPS, PodGroup, group_of
 from dovetail.jobs.guests.record import record_of
 from dovetail.kube.client import Client
 from dovetail.kube.errors import TooManyRequests
-from dovetail_operator.watchers.guests.pod_groups import PodGroupWatch
+from dovetail_operator.watchers.guests.pod_groups import PodGroupWatch, WarmNodes
 from tests.core.jobs.guests.test_pod_group import pod
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.watchers.guests.test_keeper import PODS, RECORDS, Rig
@@ -27,7 +27,7 @@ class Groups(Rig):
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
-        self.watch = PodGroupWatch(client, on_event=self.keeper._on_guest)
+        self.watch = self.keeper._groups
 
     def seen(self, *pods: Guest, type_: str = "MODIFIED") -> None:
         """Events of pods, as both informers bring them."""
@@ -58,6 +58,69 @@ async def test_a_complete_group_gets_its_record(groups: Groups, api: Api) -> Non
     groups.seen(*pods)
     await groups.keep(KEY)
     assert api.of(f"POST {RECORDS}")[0].body["spec"]["workers"] == 2
+
+
+def replica(name: str, *, of: str = "serve", workload: str = "Inference", node: str = "", version: str = "aa") -> Guest:
+    """A pod of its own of a Deployment, with that template; one with a node has started there."""
+    made = pod(name, seat="job" if node else "", **{names.WORKLOAD: workload})
+    meta = made.metadata
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name=f"{of}-{version}", uid="u", controller=True)
+    labels = {names.LABEL_QUEUE: "default", names.RUN: f"pod-{name}", "pod-template-hash": version}
+    said = {key: text for key, text in meta.annotations.items() if key != names.POD_GROUP_SIZE}
+    started = {"startTime": "2026-01-01T00:00:00Z", "phase": "Running"} if node else {}
+    return replace(
+        made,
+        metadata=replace(meta, labels=labels, annotations=said, owner_references=[owner]),
+        spec={**made.spec, **({"nodeName": node} if node else {})},
+        status={**made.status, **started},
+    )
+
+
+@pytest.mark.parametrize(
+    ("next_one", "warm"),
+    [
+        (replica("w-9"), "n1,n2"),
+        (replica("w-9", version="bb"), "n1,n2"),
+        (replica("w-9", of="other"), None),
+        (replica("w-9", workload="Training"), None),
+    ],
+)
+async def test_the_next_replica_of_a_service_is_planned_where_the_others_ran(
+    groups: Groups, api: Api, next_one: Guest, warm: str | None
+) -> None:
+    first, second = replica("w-1", node="n1"), replica("w-2", node="n2")
+    groups.seen(first, second)
+    groups.seen(first, type_="DELETED")
+    # A pod that is bound and has not started brought nothing to its node.
+    groups.seen(replace(replica("w-3", node="n3"), status={"phase": "Pending"}))
+    api.answer(f"POST {RECORDS}", Answer(body=values_of(record(pod("a-0"), pod("a-1"))), status=201))
+    groups.seen(next_one)
+    await groups.keep("team/pod-w-9")
+    (made,) = api.of(f"POST {RECORDS}")
+    assert made.body["spec"]["template"].get("metadata", {}).get("annotations", {}).get(names.WARM_NODES) == warm
+
+
+async def test_a_record_keeps_its_warm_nodes_while_it_follows_its_group(groups: Groups, api: Api) -> None:
+    groups.seen(replica("w-1", node="n1"), replica("w-9"))
+    api.answer(f"POST {RECORDS}", Answer(body=values_of(record(pod("a-0"), pod("a-1"))), status=201))
+    await groups.keep("team/pod-w-9")
+    (made,) = api.of(f"POST {RECORDS}")
+    meta = {**made.body["metadata"], "uid": "uid-record", "resourceVersion": "5", "generation": 1}
+    groups.state.store.job_changed(job_of({**made.body, "metadata": meta}))
+    groups.seen(replica("w-2", node="n2"), replica("w-9"))
+    await groups.keep("team/pod-w-9")
+    assert [seen.method for seen in api.seen if seen.method != "GET"] == ["POST"]
+
+
+def test_the_services_and_nodes_that_are_remembered_are_few() -> None:
+    warm = WarmNodes()
+    for at in range(10):
+        warm.saw(replica("w-1", node=f"n{at}"))
+    assert warm.of(replica("w-1").metadata) == [f"n{at}" for at in range(9, 1, -1)]
+    for at in range(5000):
+        warm.saw(replica("w-1", of=f"service-{at}", node="n1"))
+    assert warm.of(replica("w-1").metadata) == []
+    assert len(warm._nodes) == 4096
 
 
 async def test_an_incomplete_group_is_told_after_a_moment(groups: Groups, api: Api) -> None:
