@@ -32,7 +32,7 @@ from dovetail.gpu.request import WHOLE_MILLI
 # The fragmentation of SPREAD weighs as much as the smallest share of one device. A larger stake would let a pod of
 # several GPUs join a small pod on its node while others are idle.
 _SMALLEST_MILLI: Final = 1
-# What a warm node has beside the weights of the other terms, which sum to one. Loading a model takes minutes; a node
+# The weight of warm nodes, where those of the other terms sum to one. Loading a model takes minutes; a node
 # that is better by more than this has a quarter of its load less, or leaves room that a warm start is not worth.
 WARM_WEIGHT: Final = 0.1
 
