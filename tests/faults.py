@@ -114,6 +114,33 @@ async def at_each_await(
     raise AssertionError
 
 
+async def left_at_each_turn(
+    make: Callable[[], Awaitable[W]],
+    *,
+    journey: Callable[[W], Coroutine[Any, Any, Any]],
+    end: Callable[[W], Awaitable[Any]],
+) -> int:
+    """Two make the journey at once, and the first leaves at each turn of the event loop in turn.
+
+    The second gets what it gets without the first, and so does `end`. Returns the number of turns.
+    """
+    untouched = await make()
+    wanted = await journey(untouched), await end(untouched)
+    for turn in range(_MOST_POINTS):
+        world = await make()
+        leaves, stays = (asyncio.ensure_future(journey(world)) for _ in range(2))
+        for _ in range(turn):
+            await asyncio.sleep(0)
+        has_left = leaves.cancel()
+        await asyncio.wait([leaves, stays])
+        assert not stays.cancelled(), f"the other one has left at turn {turn}, and so does this one"
+        found = stays.result(), await end(world)
+        assert found == wanted, f"left at turn {turn}: {found}, and without the other one {wanted}"
+        if not has_left:
+            return turn
+    raise AssertionError("the journey does not end")
+
+
 def at_each_effect(
     make: Callable[[Effects], W],
     *,

@@ -6,7 +6,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from dovetail.kube.errors import Unreachable
 from dovetail_gateway.v3 import merged_logs
@@ -33,6 +33,25 @@ def test_each_worker_s_lines_come_whole_and_in_order_however_they_are_cut(cut: d
         own = [line.removeprefix(prefix) for line in found if line.startswith(prefix)]
         assert "".join(own) == (text if text.endswith("\n") or not text else f"{text}\n")
     assert all(line.endswith("\n") and line[1:3] == "│ " for line in found)
+
+
+LONGEST = 10
+
+
+@given(st.lists(st.text("abcd\n", max_size=3 * LONGEST), max_size=8))
+@example(["x" * 11, "\n", "\n", "a"])
+@example(["a\n" + "x" * 11, "b\n"])
+def test_no_text_is_lost_and_no_line_is_cut_but_those_that_are_too_long(texts: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merged_logs, "_LONGEST_LINE", LONGEST)
+        found = [line.removeprefix("0│ ").removesuffix("\n") for line in asyncio.run(lines_of({0: chunks(*texts)}))]
+    for line in "".join(texts).splitlines():
+        parts = [found.pop(0)]
+        while len(line) > LONGEST and len("".join(parts)) < len(line):
+            assert len(parts[-1]) > LONGEST, "only the last part of a line is short"
+            parts.append(found.pop(0))
+        assert "".join(parts) == line
+    assert not found
 
 
 async def test_a_line_without_an_end_is_passed_on_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

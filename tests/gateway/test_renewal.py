@@ -15,7 +15,7 @@ from dovetail_gateway.oidc.errors import AwayError, RefusedError
 from dovetail_gateway.oidc.id_token import LEEWAY_SECONDS
 from dovetail_gateway.oidc.provider import ProviderOptions, Tokens
 from dovetail_gateway.oidc.renewal import RETRY_SECONDS, RenewedSessions
-from tests.faults import at_each_await
+from tests.faults import at_each_await, left_at_each_turn
 from tests.gateway.openid import jwt
 
 ISSUER, CLIENT, NOW = "https://id.example", "web", 10_000.0
@@ -110,6 +110,13 @@ async def test_a_token_is_renewed_once_whoever_hangs_up_meanwhile() -> None:
         return World()
 
     assert await at_each_await(make, journey=World.ask, end=World.end) >= 1
+
+
+async def test_one_of_two_who_wait_for_a_token_may_leave_at_any_moment() -> None:
+    async def make() -> World:
+        return World()
+
+    assert await left_at_each_turn(make, journey=World.ask, end=World.end) >= 3
 
 
 async def test_all_who_ask_meanwhile_get_the_new_token() -> None:

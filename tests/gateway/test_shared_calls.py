@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from dovetail_gateway.access.shared_calls import SharedCalls
+from tests.faults import left_at_each_turn
 
 
 class Server:
@@ -96,3 +97,30 @@ async def test_a_call_ends_once_the_last_has_left_it(leavers: int) -> None:
     server.gates[0].set()
     assert await asyncio.gather(*asking[leavers:]) == [0] * (3 - leavers)
     assert len(server.calls) == 0
+
+
+class Steps:
+    """A call of three steps. `made` are the calls that came to their end."""
+
+    def __init__(self) -> None:
+        self.calls: SharedCalls[str, int] = SharedCalls()
+        self.made: list[int] = []
+
+    async def ask(self) -> int:
+        return await self.calls.result("k", of=self._answer)
+
+    async def _answer(self) -> int:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.made.append(1)
+        return 1
+
+    async def end(self) -> tuple[list[int], int]:
+        return self.made, len(self.calls)
+
+
+async def test_one_of_two_who_wait_for_an_answer_may_leave_at_any_moment() -> None:
+    async def make() -> Steps:
+        return Steps()
+
+    assert await left_at_each_turn(make, journey=Steps.ask, end=Steps.end) >= 3

@@ -1,13 +1,17 @@
 """Functions as jobs without a cluster: what is packed, what the runner does with it, and what comes back."""
 
 import base64
+import importlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
+import cloudpickle
 import msgspec
 import pytest
 
@@ -141,6 +145,37 @@ def test_modules_below_the_directory_go_along_to_a_cluster(tmp_path: Path, monke
     found = by_log(data)[1]
     assert found is not None
     assert found.value(of="job 1") == 8
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_which_modules_go_along_by_value_is_the_same_after_a_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_ours: bool, fails: bool
+) -> None:
+    names = ["own_before", "own_after"]
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("def same(x):\n    return x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    first, second = [importlib.import_module(name) for name in names]
+    monkeypatch.setitem(sys.modules, "another_name", second)
+    monkeypatch.chdir(tmp_path if is_ours else "/dev")
+    cloudpickle.register_pickle_by_value(first)
+    try:
+        before = cloudpickle.list_registry_pickle_by_value()
+        with pytest.raises(InvalidError) if fails else nullcontext():
+            packed(first.same, Lock() if fails else 4)
+        assert cloudpickle.list_registry_pickle_by_value() == before
+    finally:
+        cloudpickle.unregister_pickle_by_value(first)
+        for name in names:
+            sys.modules.pop(name)
+
+
+def test_where_everything_is_below_the_directory_python_s_own_modules_do_not_go_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir("/")
+    assert {module.__name__ for module in packing._own_modules()}.isdisjoint({"posixpath", "json", "dovetail.sdk"})
 
 
 def test_on_this_machine_a_job_gets_the_directory_the_environment_and_the_file(

@@ -43,11 +43,15 @@ async def merged(logs: Mapping[int, AsyncIterator[bytes]]) -> AsyncIterator[byte
 
 async def _lines(chunks: AsyncIterator[bytes], *, prefix: bytes) -> AsyncIterator[bytes]:
     """The text in pieces of whole lines, each line with the prefix."""
-    rest = b""
+    rest, is_cut = b"", False
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
+        if is_cut and whole and not whole[0]:
+            # The end of a line that was passed on in parts, whose last part has its own end already.
+            del whole[0]
+        is_cut = is_cut and not chunk
         if len(rest) > _LONGEST_LINE:
-            whole, rest = [*whole, rest], b""
+            whole, rest, is_cut = [*whole, rest], b"", True
         if whole:
             yield b"".join(prefix + line + b"\n" for line in whole)
     if rest:

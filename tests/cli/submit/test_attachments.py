@@ -8,7 +8,7 @@ import pytest
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, template_of
 from dovetail.api.meta import ObjectMeta
-from dovetail.kube.errors import StatusError
+from dovetail.kube.errors import KubeError, StatusError
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.submit import attachments
 from dovetail_cli.submit.config_file import ConfigFile
@@ -66,6 +66,35 @@ async def test_of_a_job_that_is_refused_no_copy_stays(api: Api, cluster: Cluster
     with pytest.raises(StatusError, match="no"):
         await attachments.create_with(cluster, job=job(), attached=[FILE])
     assert len(api.of(f"DELETE {CONFIG_MAPS}/train-config-x")) == 1
+
+
+def kinds_of(*roots: type[Exception]) -> list[type[Exception]]:
+    """The errors of these trees."""
+    return [*roots, *(each for root in roots for each in kinds_of(*root.__subclasses__()))]
+
+
+def one_of(kind: type[Exception]) -> Exception:
+    """An error of the kind, with what each of them carries."""
+    made = kind.__new__(kind)
+    Exception.__init__(made, "no")
+    vars(made).update(code=422, reason="Invalid", retry_after_seconds=None)
+    return made
+
+
+@pytest.mark.parametrize("kind", kinds_of(KubeError, CommandError), ids=lambda kind: kind.__name__)
+async def test_whatever_ends_a_submission_leaves_no_copy(
+    api: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    async def fail(*_: Any, **__: Any) -> None:
+        raise one_of(kind)
+
+    monkeypatch.setattr(attachments.create, "create", fail)
+    api.answer(f"POST {CONFIG_MAPS}", made("a"), made("b"))
+    for name in ("a", "b"):
+        api.answer(f"DELETE {CONFIG_MAPS}/{name}", Answer(body={}))
+    with pytest.raises(kind):
+        await attachments.create_with(cluster, job=job(), attached=[FILE, DIRECTORY])
+    assert [seen.path.rsplit("/", 1)[-1] for seen in api.seen if seen.method == "DELETE"] == ["a", "b"]
 
 
 async def test_a_directory_and_a_file_go_along_together_and_nothing_stays_of_a_refused_job(

@@ -57,7 +57,8 @@ class Server:
         self.generations: dict[str, int] = {}
         self.ended = asyncio.Event()
         self._steps = steps
-        self._version = 1
+        # The numbers of the first versions get another digit.
+        self._version = 7
         self._missed = False
 
     async def pages(self, *_: Any, **__: Any) -> AsyncIterator[Page[msgspec.Raw]]:

@@ -104,6 +104,26 @@ async def test_the_api_server_s_wait_counts_if_it_is_the_longer_one() -> None:
     assert work.waits == [7]
 
 
+REQUESTED = st.lists(st.sampled_from([None, 0, 1, 7, 59, 61, 900]), max_size=9)
+
+
+@given(requested=REQUESTED, seed=st.integers(0, 9))
+def test_each_wait_is_the_backoff_or_longer_if_the_api_server_asks_for_more(
+    requested: list[int | None], seed: int
+) -> None:
+    errors = [status_error(Status(code=429), retry_after_seconds=each) for each in requested]
+    work, said = Work(*errors), list[float]()
+    done = retrying(
+        work.act, may_retry=always, failed=lambda _error, wait: said.append(wait), rng=random.Random(seed),
+        sleep=work.sleep,
+    )  # fmt: skip
+    assert asyncio.run(done) == "done"
+    rng, backoff = random.Random(seed), Backoff()
+    own = [backoff.seconds(attempt, rng=rng) for attempt in range(len(requested))]
+    assert work.waits == [max(wait, min(each or 0, 60)) for wait, each in zip(own, requested, strict=True)]
+    assert said == work.waits
+
+
 async def test_an_error_that_is_not_retried_is_raised_after_no_wait() -> None:
     work = Work(OSError(), ValueError("no"))
     with pytest.raises(ValueError, match="no"):

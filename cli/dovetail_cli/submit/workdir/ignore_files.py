@@ -1,11 +1,12 @@
 """What `.gitignore` and `.dovetailignore` leave out, with git's rules."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pathspec import GitIgnoreSpec
+from pathspec import GitIgnoreSpec, Pattern, RegexPattern
 
 from dovetail_cli.ui.errors import CommandError, UsageError
 
@@ -14,6 +15,10 @@ FILES: Final = (".gitignore", ".dovetailignore")
 # What no job needs; the last are the folders that `gjob fetch` makes. A line such as `!.venv/` takes it in again.
 ALWAYS: Final = (".git/", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "venv/", ".mypy_cache/", ".pytest_cache/",
                  ".ruff_cache/", ".ipynb_checkpoints/", ".DS_Store", "/job-[0-9]*/")  # fmt: skip
+# What is in a folder, but not the folder: pathspec takes `data/**` for `data/` too, and then `!data/a` is never seen.
+_INSIDE: Final = re.compile(r"/\*\*(/?)\s*$")
+# How pathspec writes `*` and `*/`; the first is about files too.
+_OF_ALL: Final = {".": True, "(?P<ps_d>/)": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +36,20 @@ class Rules:
 
     def verdict(self, path: str) -> bool | None:
         """Whether the lines leave out a path; None if none is about it. Folders end with a slash."""
-        return self.spec.check_file(f"{self.prefix}{path.removeprefix(self.below)}").include
+        name = f"{self.prefix}{path.removeprefix(self.below)}"
+        return next((each.include for each in reversed(self.spec.patterns) if _matches(each, path=name)), None)
+
+
+def _matches(pattern: Pattern, *, path: str) -> bool:
+    """Whether a pattern is about this very path, as git asks.
+
+    pathspec's own answer is also about what is below: `!src/` would take in all of it again, and after `*` nothing.
+    """
+    if not isinstance(pattern, RegexPattern) or pattern.regex is None:
+        return False
+    if pattern.regex.pattern in _OF_ALL:
+        return _OF_ALL[pattern.regex.pattern] or path.endswith("/")
+    return pattern.regex.fullmatch(path) is not None
 
 
 def is_left_out(path: str, *, rules: Sequence[Rules]) -> bool:
@@ -75,6 +93,6 @@ def _spec(path: Path) -> GitIgnoreSpec | None:
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}") from error
     try:
-        return GitIgnoreSpec.from_lines(text.splitlines()) if text else None
+        return GitIgnoreSpec.from_lines(_INSIDE.sub(r"/**/*\1", line) for line in text.splitlines()) if text else None
     except ValueError as error:
         raise UsageError(f"{path}: a line is no pattern: {error}") from error

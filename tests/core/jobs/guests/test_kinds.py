@@ -107,6 +107,39 @@ def test_admission_holds_the_guest_and_gates_all_its_pods(kind: Kind) -> None:
     assert convert(again, as_type=Guest) == after
 
 
+OWN: dict[str, Any] = {
+    "metadata": {"labels": {"theirs": "y"}, "annotations": {"theirs": "x"}},
+    "spec": {"schedulingGates": [{"name": "example.com/quota"}], "nodeSelector": {"zone": "z"}},
+}
+
+
+def leaves(value: Any, *, at: str = "") -> dict[str, Any]:
+    """The values by their places; those of a list by what they say, so that another one before them moves none."""
+    if isinstance(value, dict) and value:
+        return {key: leaf for step, each in value.items() for key, leaf in leaves(each, at=f"{at}/{step}").items()}
+    if isinstance(value, list) and value:
+        return {f"{at}/{json.dumps(each)}" if "Gates" in at else f"{at}/{index}{place}": leaf
+                for index, each in enumerate(value) for place, leaf in leaves(each).items()}  # fmt: skip
+    return {at: value}
+
+
+@each_kind_with_templates
+def test_admission_only_adds_to_what_the_user_wrote_in_a_template(kind: Kind) -> None:
+    body = example(kind)
+    for pods in kind.pod_sets(convert(body, as_type=Guest).spec):
+        template = value_at(body["spec"], path=pods.path)
+        for part, fields in OWN.items():
+            template[part] = fields | template.get(part, {})
+    before = leaves(body)
+    assert any("example.com/quota" in place for place in before)
+    patch = admission_patch(convert(body, as_type=Guest), kind=kind, run="review-1", user="ada")
+    after = leaves(patched(body, patch=patch))
+    held = {"/spec/" + "/".join(map(str, kind.suspend_path))}
+    assert {place: after.get(place) for place in before.keys() - held} == {
+        place: before[place] for place in before.keys() - held
+    }
+
+
 @each_kind_with_templates
 @pytest.mark.parametrize("copied", [{}, {names.RUN: "r", names.USER: "ada", "theirs": "x"}], ids=["labels", "all"])
 def test_a_part_of_a_guest_waits_with_the_guest_and_leaves_the_queue(kind: Kind, copied: dict[str, str]) -> None:
