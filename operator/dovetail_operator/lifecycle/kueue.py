@@ -25,12 +25,15 @@ _OUT_OF_QUEUE: Final = frozenset({"BeginTime", "Dependency", "DependencyFailed"}
 
 
 def stage_of(seen: Observed) -> Stage | None:
-    """The stage of a Kueue job that does not run; None for any other job or state."""
+    """The stage of a Kueue job that does not run; None for any other job or state.
+
+    A job without a batch Job is one that names a queue of Kueue.
+    """
     job, child = seen.job, seen.child
     if job.spec.cancel:
         return None
     if child is None:
-        return _made(seen) if is_external(job) else None
+        return _made(seen)
     if has_ended(child) or is_doomed(child) or is_past(job, child=child):
         return None
     if job.spec.suspend and (is_external(job) or _queue_of(child)):

@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.api.gpujob import FINISHED, GPUJobStatus, is_finished
 from dovetail.formats.durations import moment
-from dovetail.jobs.batch_job import is_going, is_guests, is_parent, kept_by
+from dovetail.jobs.batch_job import is_external, is_going, is_guests, is_parent, kept_by
 from dovetail.jobs.start_times import begin_of, due_again
 from dovetail_operator.arrays import array_status
 from dovetail_operator.job import plan
@@ -51,7 +51,7 @@ def reconcile(seen: Observed) -> Outcome:
         return _finished(seen)
     if is_parent(seen.job):
         return _of_array(seen)
-    of_others = None if is_going(seen.job) else kueue.stage_of(seen)
+    of_others = kueue.stage_of(seen) if _may_be_kueues(seen) else None
     stage = preemption.with_preemption(seen, stage=of_others or stage_of(seen))
     status = status_of(seen, stage=stage)
     wake_at = seen.now if stage.ended else _next_refresh(seen, status=status)
@@ -62,6 +62,11 @@ def reconcile(seen: Observed) -> Outcome:
         notify=preemption.to_notify(seen),
         wake_at=min((at for at in (wake_at, due) if at is not None), default=None),
     )
+
+
+def _may_be_kueues(seen: Observed) -> bool:
+    """Whether the job names a queue of Kueue, or may have done so when its batch Job was made."""
+    return not is_going(seen.job) and (seen.child is not None or is_external(seen.job))
 
 
 def is_status_first(seen: Observed, *, outcome: Outcome) -> bool:

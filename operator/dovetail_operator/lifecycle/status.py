@@ -68,7 +68,7 @@ def status_of(seen: Observed, *, stage: Stage) -> GPUJobStatus:
         queue=stage.queue,
         placement=placement,
         preemption=preemption.preemption_of(seen, stage=stage),
-        move=moves.move_of(seen, stage=stage),
+        move=None if seen.move is None and before.move is None else moves.move_of(seen, stage=stage),
         plans=before.plans if placement is None else placement.generation,
         dependencies=list(seen.dependencies),
         selector="" if seen.job.spec.min_workers is None else f"{names.LABEL_JOB}={seen.job.metadata.name}",

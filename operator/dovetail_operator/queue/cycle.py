@@ -115,7 +115,8 @@ def survey(state: State, *, now: datetime, foresees: bool = False, caches: Cycle
         except Exception as error:  # noqa: BLE001 - one job must not stop the others
             if state.decisions.record_failure(job, error=error):
                 cycle.failed.append(key)
-    cycle.moving.update(held_moves(state, sites=cycle.sites))
+    if state.store.jobs_that_ran:
+        cycle.moving.update(held_moves(state, sites=cycle.sites))
     settled = caches.candidates.settled(state, sites=cycle.sites)
     cycle.waiting = order([*settled, *waiting]) if waiting else settled
     cycle.keys |= caches.candidates.keys_settled
@@ -237,7 +238,9 @@ def _verdicts(
     """The queue's verdicts within limits, windows and growing pools. Notes when growth has to be asked again."""
     quotas, view = state.store.quotas, state.store.view
     ledger, leaving = with_those_on_the_way(state, cycle=cycle)
-    restarted = list(started_elsewhere(cycle.waiting, moving=cycle.moving, lost=cycle.lost_moves, ledger=ledger))
+    restarted = list[Admitted]()
+    if cycle.moving:
+        restarted += started_elsewhere(cycle.waiting, moving=cycle.moving, lost=cycle.lost_moves, ledger=ledger)
     yield from restarted
     started = {verdict.key for verdict in restarted}
     shortages = cycle.caches.shortages.on(None if started else cycle.ground)
@@ -283,7 +286,8 @@ def _evictor(state: State, *, cycle: Cycle, pause: Callable[[], None]) -> Evicto
 def _with_place(state: State, *, cycle: Cycle, verdict: Waits, evictor: Evictor, foreseen: QueuePlace | None) -> Waits:
     """The verdict on a waiting job as its status shows it: with nodes, reserved room and the latest estimate."""
     problem = state.decisions.reshape_problem(verdict.key)
-    reshaping = clause_of(verdict.key, cards=state.store.cards, problem=problem)
+    cards = state.store.cards
+    reshaping = clause_of(verdict.key, cards=cards, problem=problem) if cards or problem else NOTHING
     moves = state.decisions.move_clause(verdict.key)
     verdict = with_clause(verdict, clause=_where(state, cycle=cycle, verdict=verdict) + reshaping + moves)
     if reshaping.message:

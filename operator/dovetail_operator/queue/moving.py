@@ -55,7 +55,7 @@ def started_elsewhere(
     The room becomes theirs in `ledger`, before the queue decides on any other job. `lost` are the UIDs of jobs whose
     room is gone.
     """
-    for job in waiting if moving else ():
+    for job in waiting:
         held = moving.get(job.key)
         if held is None or job.key in lost:
             continue

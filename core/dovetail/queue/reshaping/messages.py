@@ -13,8 +13,6 @@ def clause_of(uid: str, *, cards: Mapping[str, Sequence[Card]], problem: str) ->
 
     `problem` is why the last such change failed.
     """
-    if not cards and not problem:
-        return NOTHING
     found = [
         says.RESHAPING(gpu=card.name, profiles=described(card.request.profiles))
         for each in cards.values()
