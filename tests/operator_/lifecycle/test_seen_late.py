@@ -1,4 +1,4 @@
-"""What has ended is told in the same words and with the same times whenever the operator sees it: after an outage too."""
+"""What has ended has the same words and times whenever the operator sees it: after an outage too."""
 
 from datetime import timedelta
 from itertools import product
@@ -20,7 +20,11 @@ DISRUPTED: Final = "Pod team/x-0-abc has condition DisruptionTarget matching Fai
 def ended(type_: str, reason: str, message: str = "") -> dict[str, Any]:
     """The status of a batch Job that ended `AGO` seconds from now."""
     over = {"completionTime": at(AGO)} if type_ == "Complete" else {}
-    return {"startTime": at(-500), "conditions": [condition(type_, reason=reason, message=message, seconds=AGO)], **over}
+    return {
+        "startTime": at(-500),
+        "conditions": [condition(type_, reason=reason, message=message, seconds=AGO)],
+        **over,
+    }
 
 
 ENDS: Final = {

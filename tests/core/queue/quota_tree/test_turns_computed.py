@@ -106,9 +106,7 @@ class Departments:
         """The keys of the waiting jobs in their turns."""
         lines: dict[str, list[Candidate]] = {team: [] for team in TEAMS}
         owners: dict[str, list[Candidate]] = {team: [] for team in TEAMS}
-        left = {
-            team: 1000 * self.guaranteed.get(team, 0) - self.used_below(team, more={}) for team in TEAMS
-        }
+        left = {team: 1000 * self.guaranteed.get(team, 0) - self.used_below(team, more={}) for team in TEAMS}
         for job in self.waiting:
             milli, team = round(job.gpus * 1000), _team(job)
             within = team != "guest" and milli <= left[team]
