@@ -18,8 +18,11 @@ class Mark:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What no other mark has."""
-        return self.uid, self.row.kind, self.at
+        """What no other mark has.
+
+        A status has the latest attempts only: a start is a move no longer once the run before it has left.
+        """
+        return self.uid, "Started" if self.row.kind == "Moved" else self.row.kind, self.at
 
 
 def marks_of(job: GPUJob) -> Iterator[Mark]:

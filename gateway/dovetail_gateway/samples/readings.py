@@ -40,7 +40,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What a pod holds of a device. `job` is the UID of its job; empty for a pod of none.
+    """What a pod holds of a device. `pod` is its UID, `job` that of its job; empty for a pod of none.
 
     `promised` is in GPUs. `until` is when it ended; None while it is held. Figures that are not known are None.
     """
@@ -186,7 +186,7 @@ def _holding(
     labels = {} if pod is None else pod.metadata.labels
     return Holding(
         namespace=holder.namespace,
-        pod=holder.pod,
+        pod=f"{holder.namespace}/{holder.pod}" if pod is None else pod.metadata.uid,
         job="" if job is None else job.metadata.uid,
         project=labels.get(names.LABEL_PROJECT, "") if job is None else project_of(job),
         user=annotations.get(names.USER, "") if job is None else user_of(job) or "",

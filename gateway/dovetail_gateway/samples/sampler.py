@@ -326,9 +326,10 @@ class Sampler:
 
 def _ended(held: Iterable[Holding], *, reading: Reading, unknown: datetime) -> Iterator[Holding]:
     """What pods held that hold nothing any more, until the end of their job, or until `unknown` without one."""
-    there = {(each.namespace, each.pod) for each in reading.holdings}
+    # By UID: of a StatefulSet, the next pod of a name may hold something already.
+    there = {each.pod for each in reading.holdings}
     for each in held:
-        if (each.namespace, each.pod) in there:
+        if each.pod in there:
             continue
         job = reading.jobs.get(each.job)
         end = None if job is None else job.status.completion_time
