@@ -260,6 +260,23 @@ def jobs(tenant: Tenant) -> list[tuple[str, Values]]:
                 "measured": {"meanUtilization": 0.1, "deviceSeconds": 3600 + at},
             },
         ),
+        # Of one user, and it saves the same in both namespaces.
+        _job(
+            tenant,
+            "measured",
+            15,
+            gpu=1,
+            user=COMMON,
+            status={
+                "phase": "Succeeded",
+                "nodes": ["one"],
+                "devices": [_device(0, "one", 3)],
+                "memory": {"strategy": "Dynamic", "basis": "", "peakMiB": 5000},
+                "startTime": CREATED,
+                "completionTime": f"{day}:00:00Z",
+                "measured": {"meanUtilization": 0.1, "deviceSeconds": 3600},
+            },
+        ),
         _job(
             tenant,
             "failed",
