@@ -7,6 +7,8 @@ from typing import Final
 
 import sqlalchemy as sql
 
+from dovetail_gateway.samples.usage import MOST_OF_A_USER
+
 METADATA: Final = sql.MetaData()
 _NAME: Final = sql.String(253)
 
@@ -66,7 +68,7 @@ USAGE: Final = sql.Table(
     sql.Column("day", sql.String(10), primary_key=True),
     sql.Column("namespace", sql.String(63), primary_key=True),
     sql.Column("project", sql.String(63), primary_key=True),
-    sql.Column("user", _NAME, primary_key=True),
+    sql.Column("user", sql.String(MOST_OF_A_USER), primary_key=True),
     sql.Column("model", _NAME, primary_key=True),
     sql.Column("gpu_seconds", sql.Float, nullable=False),
     sql.Column("used_seconds", sql.Float, nullable=False),

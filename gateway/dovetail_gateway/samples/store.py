@@ -1,12 +1,14 @@
 """The database of samples: SQLite in a file, or PostgreSQL. Every call blocks: call it in a thread.
 
 Several gateways may write to one database. A row of samples and a mark have the time of what they say as their key, and
-the first counts; GPU time only grows, and the larger counts. So no gateway needs to be the only writer.
+the first counts; GPU time only grows, and the larger counts. So no gateway needs to be the only writer. They write one
+after the other.
 """
 
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +38,8 @@ _LEVEL: Final = 1
 _MOST_WORDS: Final = 300
 _MOST_LAYOUTS: Final = 64
 _MOST_OF_A_NAME: Final = 8
+# The advisory lock of the writer in PostgreSQL: any number that no other program takes there.
+_WRITER: Final = int.from_bytes(b"samples", "big")
 
 
 class SampleStore:
@@ -64,7 +68,8 @@ class SampleStore:
                 with self._engine.connect() as connection:
                     # A reader does not wait for the writer. The last seconds before a power failure may be lost.
                     connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-            METADATA.create_all(self._engine)
+            with self._writing() as connection:
+                METADATA.create_all(connection)
         except (OSError, sql.exc.SQLAlchemyError) as error:
             raise SamplesError(self.where, problem=self._problem(error)) from error
 
@@ -75,9 +80,7 @@ class SampleStore:
     def write(self, batch: Batch) -> None:
         """Write what a sample adds, all of it or nothing. Raises `SamplesError`."""
         try:
-            with self._engine.begin() as connection:
-                if self._file:
-                    connection.exec_driver_sql("PRAGMA synchronous=NORMAL")
+            with self._writing() as connection:
                 for kind, rows in batch.rows.items():
                     self._write_rows(connection, kind=kind, rows=rows)
                 self._write_places(connection, places=batch.places)
@@ -165,12 +168,23 @@ class SampleStore:
             sql.delete(USAGE).where(USAGE.c.day < old.date().isoformat()),
         ]
         try:
-            with self._engine.begin() as connection:
+            with self._writing() as connection:
                 for statement in statements:
                     connection.execute(statement)
         except sql.exc.SQLAlchemyError as error:
             raise SamplesError(self.where, problem=self._problem(error)) from error
         self._layouts.clear()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sql.Connection]:
+        """A transaction of the only writer at its time, so that no two wait for each other or undo what one needs."""
+        with self._engine.begin() as connection:
+            if self._file is None:
+                connection.execute(sql.select(sql.func.pg_advisory_xact_lock(_WRITER)))
+            else:
+                connection.exec_driver_sql("PRAGMA synchronous=NORMAL")
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
 
     def _write_rows(self, connection: sql.Connection, *, kind: Kind, rows: Iterable[Row]) -> None:
         for row in rows:
@@ -190,9 +204,10 @@ class SampleStore:
         """The digest of the list of subjects, which is in the database from now on."""
         text = msgspec.json.encode(subjects)
         digest = hashlib.blake2s(text, digest_size=16).hexdigest()
-        if digest not in self._layouts:
+        # Another gateway may have deleted a list that this one knows, with its last samples.
+        if connection.execute(sql.select(LAYOUTS.c.layout).where(LAYOUTS.c.layout == digest)).first() is None:
             values = {"layout": digest, "subjects": zlib.compress(text)}
-            connection.execute(self._insert(LAYOUTS).values(values).on_conflict_do_nothing())
+            connection.execute(sql.insert(LAYOUTS).values(values))
             self._remember(digest, subjects=subjects)
         return digest
 

@@ -4,8 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from types import MappingProxyType
+from typing import Final
 
 from dovetail_gateway.samples.readings import Holding
+
+# Longer than the names of service accounts; PostgreSQL indexes no more than some 2,700 bytes. It keeps no NUL either.
+MOST_OF_A_USER: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -90,7 +94,7 @@ def spent(holdings: Iterable[Holding], *, since: datetime, until: datetime) -> d
                 day=day,
                 namespace=holding.namespace,
                 project=holding.project,
-                user=holding.user,
+                user=holding.user.replace("\x00", "")[:MOST_OF_A_USER],
                 model=holding.model,
             )
             used = Used(

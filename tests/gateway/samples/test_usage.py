@@ -1,12 +1,13 @@
 """Who used how much GPU time, as the gateway's sampler counted it under a moved clock."""
 
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dovetail_gateway.samples.usage import Account, Ledger, Used
+from dovetail_gateway.samples.readings import Holding
+from dovetail_gateway.samples.usage import MOST_OF_A_USER, Account, Ledger, Used, spent
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.samples.week import sampling
@@ -128,3 +129,14 @@ async def test_days_that_are_none_are_refused(api: GatewayApiServer) -> None:
     async with sampling(api) as it:
         found = await it.usage("since=2026-11-01T00:00:00Z&until=2026-11-01T12:00:00Z", status=422)
     assert found["detail"] == 'since "2026-11-01T00:00:00Z": must be a day before until, which is 2026-11-01'
+
+
+def test_a_user_counts_by_a_name_that_databases_keep() -> None:
+    """The user names of a cluster's own sign-in have any characters and any length."""
+    start = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    holding = Holding(
+        namespace="red", pod="p", job="u", project="vision", user="a\x00" * 600, model="T4", promised=0.5,
+        utilization=0.5, memory_used_mib=None, memory_promised_mib=0, power_watts=None, temperature=None, since=None,
+    )  # fmt: skip
+    (account,) = spent([holding], since=start, until=start + timedelta(seconds=60))
+    assert account.user == "a" * MOST_OF_A_USER
