@@ -232,7 +232,6 @@ async def _foretold(job: GPUJob, *, profile: str | None, cluster: Cluster) -> "D
     Raises `UnansweredError`, and `CommandError` for a request that is invalid.
     """
     from dovetail.query.dry_run import dry_run
-    from dovetail.sdk.calls import v3
     from dovetail_cli.cluster import gateway as gateways
     from dovetail_cli.cluster import snapshot
     from dovetail_cli.ui import progress, times
@@ -242,6 +241,8 @@ async def _foretold(job: GPUJob, *, profile: str | None, cluster: Cluster) -> "D
             return dry_run(job, objects=await snapshot.take(cluster, say=say), now=times.utc_now())
 
     async def there() -> "Call[DryRun]":
+        from dovetail.sdk.calls import v3
+
         return v3.dry_run(cluster.namespace, spec=create.as_manifest(job)["spec"])
 
     found = await gateways.answered(cluster, here=here, there=there, url=lambda: gateway_of(cluster, profile=profile))
