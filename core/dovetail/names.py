@@ -107,6 +107,8 @@ PARAMETERS: Final = f"{GROUP}/parameters"
 HELD_WITH: Final = f"{GROUP}/held-with-array"
 # On a task: the fields of its array that it last received, as JSON.
 AS_ARRAY_SAYS: Final = f"{GROUP}/as-array-says"
+# On a GPUJob, by gbatch right before it deletes it again: no node could ever run it, so it was refused.
+REFUSED: Final = f"{GROUP}/refused"
 # On the batch Job of a GPUJob that no GPU here could ever serve: it runs on the CPU.
 DEVICE: Final = f"{GROUP}/device"
 ON_CPU: Final = f"{GROUP}/on-cpu"

@@ -56,7 +56,9 @@ async def test_a_file_goes_along_stays_for_a_second_run_and_goes_with_the_last(
             await asyncio.sleep(0.1)
 
 
-async def test_a_project_is_listed_and_summed(shell: Shell, jobs: Jobs) -> None:
+async def test_a_project_is_listed_and_summed_without_what_was_refused(shell: Shell, jobs: Jobs) -> None:
+    refused = await asyncio.to_thread(shell.run, "gbatch", "-P", "vision", "-g", "64", "true")
+    assert "not queued, it could never start here" in refused.stderr
     await shell("gbatch", "-n", "seen", "-P", "vision", "sleep", "1")
     await shell("gbatch", "-n", "heard", "sleep", "600")
     assert (
@@ -66,7 +68,7 @@ async def test_a_project_is_listed_and_summed(shell: Shell, jobs: Jobs) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not (sums := json.loads(await shell("gstats", "--by", "project", "-P", "vision", "-o", "json"))):  # noqa: ASYNC110
             await asyncio.sleep(0.2)
-    assert [(each["group"], each["jobs"]) for each in sums] == [("vision", 1)]
+    assert [(each["group"], each["byPhase"]) for each in sums] == [("vision", {"Succeeded": 1})]
     (gone,) = json.loads(await shell("gqueue", "--since", "1h", "-P", "vision", "-o", "json"))
     assert gone["project"] == "vision"
 

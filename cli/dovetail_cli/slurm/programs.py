@@ -20,7 +20,7 @@ PROGRAMS: Final[Mapping[str, tuple[str, Callable[[Sequence[str]], Translated]]]]
 }
 _HELP: Final = {
     "sbatch": "the options of #SBATCH lines, --wrap, --parsable, --test-only; and --image, --env, --volume, "
-    "--node-selector",
+    "--node-selector, --cpu-fallback, --wait-for-capacity",
     "squeue": "-u -j -t -n -A -i -l -h -o %i%j%t%T%M%l%D%R%N%u%a%p%b%m%S -O --start --json --yaml",
     "scancel": "numbers, -n NAME",
     "sinfo": "-N -l -a --json --yaml",

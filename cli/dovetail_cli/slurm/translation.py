@@ -12,6 +12,8 @@ from dovetail_cli.ui.errors import UsageError
 # Options of ours that each of the names takes too.
 _OURS: Final = ("kubeconfig", "context", "namespace")
 _OF_GBATCH: Final = (*_OURS, "image", "env", "volume", "node-selector")
+# Those without a value: what gbatch names where no node could ever run a job.
+_FLAGS_OF_GBATCH: Final = ("cpu-fallback", "wait-for-capacity")
 _LONG_FIELDS: Final = "JOBID,NAME,USER,SLURM_STATE,TIME,TIMELIMIT,NODES,NODELIST(REASON)"
 _START_FIELDS: Final = "JOBID,NAME,USER,ST,ETA,NODES,NODELIST(REASON)"
 _LETTERS: Final[Mapping[str, str]] = {
@@ -46,7 +48,7 @@ class Translated:
 
 def sbatch(words: Sequence[str]) -> Translated:
     """The words of gbatch. Raises `UsageError`."""
-    options, rest = directives.split(words, ours=_OF_GBATCH)
+    options, rest = directives.split(words, ours=_OF_GBATCH, flags=_FLAGS_OF_GBATCH)
     own: list[str] = []
     slurm: list[str] = []
     parsable = False
@@ -60,6 +62,8 @@ def sbatch(words: Sequence[str]) -> Translated:
                 if rest:
                     raise UsageError(f'sbatch --wrap "{value}": it is the whole script: leave "{rest[0]}" out')
                 rest = [value or ""]
+            case _ if name in _FLAGS_OF_GBATCH:
+                own += spelled
             case _ if name in _OF_GBATCH:
                 own += [f"--{name}", value or ""]
             case _:

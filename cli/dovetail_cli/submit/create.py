@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dovetail import names
 from dovetail.answers.jobs import job_row
 from dovetail.answers.questions import DryRun
 from dovetail.answers.submission import answer_of
@@ -118,10 +119,13 @@ async def refuse_if_hopeless(cluster: Cluster, *, job: GPUJob, answer: DryRun | 
         return
     otherwise = _otherwise(cluster, with_gpus=request is not None)
     why = f"{answer.message}{'' if answer.message.endswith('?') else '.'} {otherwise}"
+    name, namespace = job.metadata.name, job.metadata.namespace
     try:
-        await cluster.client.delete(
-            GPUJOBS, name=job.metadata.name, namespace=job.metadata.namespace, uid=job.metadata.uid
-        )
+        # By this annotation the history leaves it out: a refused submission is no job that somebody cancelled.
+        refused = {"metadata": {"uid": job.metadata.uid, "annotations": {names.REFUSED: "true"}}}
+        with contextlib.suppress(Forbidden):
+            await cluster.client.patch(GPUJOBS, name=name, namespace=namespace, patch=refused, as_type=GPUJob)
+        await cluster.client.delete(GPUJOBS, name=name, namespace=namespace, uid=job.metadata.uid)
     except StatusError as error:
         raise CommandError(
             f"job {job.status.number} can never start here: {why} (It stays: {error.message})"

@@ -85,22 +85,26 @@ def read(words: Sequence[str], *, source: str = "#SBATCH") -> Read:
         raise UsageError(str(error).replace("#SBATCH", source, 1)) from error
 
 
-def split(words: Sequence[str], *, ours: Sequence[str]) -> tuple[list[tuple[str, str | None, list[str]]], list[str]]:
+def split(
+    words: Sequence[str], *, ours: Sequence[str], flags: Sequence[str] = ()
+) -> tuple[list[tuple[str, str | None, list[str]]], list[str]]:
     """The options of sbatch's command line, and the script with its arguments.
 
-    An option is its long name, its value, and how it is spelled. `ours` are further names with a value. Raises
-    `UsageError` for an option that sbatch does not have.
+    An option is its long name, its value, and how it is spelled. `ours` are further names with a value, `flags` are
+    further ones without. Raises `UsageError` for an option that sbatch does not have.
     """
     options, left = [], list(words)
+    without_value = {*_FLAGS, *flags}
+    known = {*without_value, *_ON_THE_LINE, *_MEANT, *_OTHERS, *ours}
     while left and left[0].startswith("-") and left[0] != "-":
         word = left.pop(0)
         if word == "--":
             break
         name, value, shown = _named(word)
-        if name not in _FLAGS and name not in _ON_THE_LINE and name not in _MEANT and name not in {*_OTHERS, *ours}:
+        if name not in known:
             raise UsageError(f"sbatch {shown}: no such option")
         spelled = [word]
-        if value is None and name not in _FLAGS:
+        if value is None and name not in without_value:
             if not left:
                 raise UsageError(f"sbatch {shown}: a value is missing")
             value = left.pop(0)

@@ -25,6 +25,11 @@ def is_worth_keeping(job: GPUJob) -> bool:
     return is_finished(job) or (job.status.phase == "Running" and job.status.start_time is not None)
 
 
+def has_begun(job: GPUJob) -> bool:
+    """Whether a run of the job has begun, of this attempt or of an earlier one."""
+    return job.status.start_time is not None or bool(job.status.attempts)
+
+
 def record_of(job: GPUJob) -> JobRecord:
     """The record of a job, from its status."""
     status = job.status

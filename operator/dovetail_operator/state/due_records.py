@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from dovetail import names
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.jobs.batch_job import is_parent
-from dovetail.jobs.records import is_worth_keeping
+from dovetail.jobs.records import has_begun, is_worth_keeping
 
 _BATCH: Final = 200
 
@@ -25,6 +26,8 @@ class Dues:
         self._due: dict[str, Due] = {}
         self._begun: set[str] = set()
         self._kept: set[str] = set()
+        # Arrays and sweeps whose submission was refused: their tasks are deleted after them.
+        self._refused: set[str] = set()
 
     def call_on_change(self, on_change: Callable[[], None]) -> None:
         """Call `on_change` each time a job is added. Replaces the previous callback."""
@@ -42,13 +45,27 @@ class Dues:
             self._add(Due(job, gone=False))
 
     def drop(self, job: GPUJob) -> None:
-        """Add a deleted job unless its final record is written: the deletion is its end."""
+        """Add a deleted job unless its final record is written: the deletion is its end.
+
+        A submission that was refused has never been in the queue, so there is nothing to keep.
+        """
         uid = job.metadata.uid
         self._begun.discard(uid)
         if uid in self._kept:
             self._kept.discard(uid)
+        elif self._is_refused(job):
+            self._due.pop(uid, None)
+            if is_parent(job):
+                self._refused.add(uid)
         elif not is_parent(job):
             self._add(Due(job, gone=True))
+
+    def _is_refused(self, job: GPUJob) -> bool:
+        """Whether the submission of the job, or of its array, was refused. A job that has run is never one of them."""
+        if has_begun(job):
+            return False
+        owners = {owner.uid for owner in job.metadata.owner_references}
+        return names.REFUSED in job.metadata.annotations or not owners.isdisjoint(self._refused)
 
     def is_kept(self, job: GPUJob) -> bool:
         """Whether the job's final record is written.

@@ -15,6 +15,8 @@ from dovetail_cli.ui.errors import UsageError
         ("-d afterok:7:8 -p a100 -- train.sh -x", "--pool a100 --depends-on-all 7,8 train.sh -x"),
         ("--wrap hostname", "hostname"),
         ("--test-only --env LR=0.1 --namespace=vision -", "--dry-run --env LR=0.1 --namespace vision -"),
+        ("--gres=gpu:1 --cpu-fallback train.sh --x", "--gpus 1 --cpu-fallback train.sh --x"),
+        ("--wait-for-capacity --cpu-fallback=2 train.sh", "--wait-for-capacity --cpu-fallback=2 train.sh"),
         ("", "-"),
     ],
 )

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import yaml
 
+from dovetail import names
 from dovetail.answers.submission import answer_of
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, ResourceRequest
@@ -117,6 +118,7 @@ async def test_a_job_that_could_never_start_is_withdrawn_and_refused(
     api: Api, cluster: Cluster, end: str, said: str
 ) -> None:
     job = decided("ExceedsCapacity", NEVER + end)
+    api.answer(f"PATCH {JOBS}/train", seen(job))
     api.answer(f"DELETE {JOBS}/train", Answer())
     with pytest.raises(CommandError) as refused:
         await create.refuse_if_hopeless(cluster, job=job, answer=answer_of(job, now=NOW))
@@ -124,13 +126,16 @@ async def test_a_job_that_could_never_start_is_withdrawn_and_refused(
     assert "--cpu-fallback" in str(refused.value)
     assert "--wait-for-capacity" in str(refused.value)
     assert refused.value.exit_code == 1
-    assert api.of(f"DELETE {JOBS}/train")[0].body["preconditions"] == {"uid": job.metadata.uid}
+    marked, deleted = api.of(f"PATCH {JOBS}/train")[0].body, api.of(f"DELETE {JOBS}/train")[0].body
+    assert marked["metadata"] == {"uid": job.metadata.uid, "annotations": {names.REFUSED: "true"}}
+    assert deleted["preconditions"] == {"uid": job.metadata.uid}
 
 
 async def test_a_job_without_gpus_that_could_never_start_is_not_sent_to_the_cpu(api: Api, cluster: Cluster) -> None:
     job = decided("ExceedsCapacity", "no node has 10 TiB of memory")
     on_cpu = msgspec.structs.replace(job.spec, gpu=None, resources=ResourceRequest(device="cpu"))
     job = msgspec.structs.replace(job, spec=on_cpu)
+    api.answer(f"PATCH {JOBS}/train", seen(job))
     api.answer(f"DELETE {JOBS}/train", Answer())
     with pytest.raises(CommandError) as refused:
         await create.refuse_if_hopeless(cluster, job=job, answer=answer_of(job, now=NOW))
@@ -142,10 +147,14 @@ async def test_a_job_without_gpus_that_could_never_start_is_not_sent_to_the_cpu(
 
 async def test_on_one_s_own_machine_no_node_is_to_come(api: Api, cluster: Cluster, tmp_path: Path) -> None:
     connection = replace(cluster.client.connection, local_data=tmp_path)
-    here = Cluster(client=SimpleNamespace(delete=cluster.client.delete, connection=connection), namespace="default")  # type: ignore[arg-type] # all that is asked of it
+    here = Cluster(
+        client=SimpleNamespace(patch=cluster.client.patch, delete=cluster.client.delete, connection=connection),
+        namespace="default",
+    )  # type: ignore[arg-type] # all that is asked of it
     job = decided("ExceedsCapacity", "Need 100 CPUs: the largest request that fits this machine is 2")
     on_cpu = msgspec.structs.replace(job.spec, gpu=None, resources=ResourceRequest(device="cpu"))
     job = msgspec.structs.replace(job, spec=on_cpu)
+    api.answer(f"PATCH {JOBS}/train", seen(job))
     api.answer(f"DELETE {JOBS}/train", Answer())
     with pytest.raises(CommandError) as refused:
         await create.refuse_if_hopeless(here, job=job, answer=answer_of(job, now=NOW))
@@ -157,6 +166,7 @@ async def test_on_one_s_own_machine_no_node_is_to_come(api: Api, cluster: Cluste
 
 async def test_a_job_that_cannot_be_withdrawn_is_named(api: Api, cluster: Cluster) -> None:
     job = decided("ExceedsCapacity", NEVER)
+    api.answer(f"PATCH {JOBS}/train", seen(job))
     api.answer(f"DELETE {JOBS}/train", Answer(status=403, body={"code": 403, "message": "you may not"}))
     with pytest.raises(CommandError, match=r"^job 42 can never start here: .* \(It stays: you may not\)$"):
         await create.refuse_if_hopeless(cluster, job=job, answer=answer_of(job, now=NOW))

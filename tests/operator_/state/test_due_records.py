@@ -1,8 +1,11 @@
 """Which jobs have a record to be written, from version to version, while writes are on their way."""
 
 import pytest
+from msgspec.structs import replace
 
+from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import OwnerReference
 from dovetail_operator.state.due_records import Dues
 from tests.operator_.builders import at, make_job
 
@@ -49,6 +52,32 @@ def test_a_deleted_job_is_written_as_gone_unless_its_end_was_written(dues: Dues)
     for name in ("runs", "ended", "waits"):
         dues.drop(job(name))
     assert [(name, gone) for name, _, gone in written(dues)] == [("runs", True), ("waits", True)]
+
+
+def refused(name: str, *, status: dict[str, object] | None = None, **spec: object) -> GPUJob:
+    found = job(name, status=status, **spec)
+    return replace(found, metadata=replace(found.metadata, annotations={names.REFUSED: "true"}))
+
+
+def test_a_submission_that_was_refused_is_not_written_unless_it_has_run(dues: Dues) -> None:
+    tried = {
+        "phase": "Queued",
+        "attempts": [{"number": 1, "reason": "Failed", "message": "", "counted": True, "endTime": at(-60)}],
+    }
+    for gone in (refused("never"), refused("ran", status=RUNS), refused("tried", status=tried), job("cancelled")):
+        dues.drop(gone)
+    assert [name for name, *_ in written(dues)] == ["ran", "tried", "cancelled"]
+
+
+def test_the_tasks_of_an_array_that_was_refused_are_not_written(dues: Dues) -> None:
+    dues.drop(refused("array", array={"indexes": "0-1"}))
+    for array, index in (("array", 0), ("other", 1)):
+        task = job(f"task-{index}")
+        owner = OwnerReference(
+            api_version=names.API_VERSION, kind="GPUJob", name=array, uid=job(array).metadata.uid, controller=True
+        )
+        dues.drop(replace(task, metadata=replace(task.metadata, owner_references=[owner])))
+    assert [name for name, *_ in written(dues)] == ["task-1"]
 
 
 def test_a_name_that_is_used_again_begins_again(dues: Dues) -> None:
