@@ -133,7 +133,19 @@ def test_what_no_node_can_serve_is_answered_never_as_a_value(client: Client) -> 
     job = client.submit(where, gpu="64")
     assert job.answer is not None
     assert (job.answer.outcome, job.answer.reason) == ("Never", "ExceedsCapacity")
-    job.cancel()
+    never = "it can never start here: Need 64 GPUs, only 0 available: this machine has no GPU. Without a GPU: gpu=0"
+    with pytest.raises(FunctionFailedError, match=never):
+        job.result()
+    assert job.done()
+    assert job.phase == "Queued"
+    with Executor(client, gpu="64") as executor:
+        assert never in str(executor.submit(where).exception(PATIENCE))
+    made = client.map(abs, [1, 2], gpu="64")
+    with pytest.raises(FunctionFailedError, match="this machine has no GPU"):
+        made.results()
+    for each in client.jobs(unfinished=True):
+        each.cancel()
+    until(lambda: job.refresh().phase == "Cancelled")
     with pytest.raises(FunctionFailedError, match="it is Cancelled and has no result"):
         job.result(timeout_seconds=PATIENCE)
 
@@ -146,6 +158,17 @@ def test_an_executor_gives_futures(client: Client) -> None:
         assert list(executor.map(max, [1, 5], [4, 2], timeout=PATIENCE)) == [4, 5]
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(abs, 1)
+
+
+def test_a_map_of_an_executor_is_submitted_at_once_and_its_end_waits_for_all_values(client: Client) -> None:
+    with Executor(client, gpu=0, spec={"suspend": True}) as executor:
+        values = executor.map(abs, [-1, -2])
+        late = executor.map(abs, [-3], timeout=0.1)
+        with pytest.raises(TimeoutError, match=r"1 of 1 calls of .* have not ended"):
+            next(late)
+        for job in client.jobs(unfinished=True):
+            job.release()
+    assert list(values) == [1, 2]
 
 
 def test_a_cancelled_future_cancels_a_job_that_waits(client: Client) -> None:

@@ -1,5 +1,6 @@
 """Functions as jobs without a cluster: what is packed, what the runner does with it, and what comes back."""
 
+import asyncio
 import base64
 import importlib
 import os
@@ -15,10 +16,11 @@ import cloudpickle
 import msgspec
 import pytest
 
-from dovetail.sdk import FunctionFailedError
+from dovetail.sdk import FunctionFailedError, specs
 from dovetail.sdk.errors import InvalidError
 from dovetail.sdk.functions import outcomes, packing, runner, travel
 from dovetail.sdk.functions.outcomes import Outcome
+from dovetail.sdk.specs import JobOptions
 
 SOURCE = Path(runner.__file__).read_text(encoding="utf-8")
 
@@ -52,6 +54,75 @@ def by_log(data: bytes) -> tuple[int, Outcome | None]:
 
 def raise_it(text: str) -> None:
     raise KeyError(text)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+class OddError(Exception):
+    """An exception whose pickle cannot be read: its `__init__` takes other arguments than it passes on."""
+
+    def __init__(self, code: int, *, hint: str) -> None:
+        super().__init__(f"code {code}")
+        self.code = code
+        self.hint = hint
+
+
+def odd() -> None:
+    raise OddError(7, hint="lower lr")
+
+
+async def soon(value: int) -> int:
+    await asyncio.sleep(0)
+    return value
+
+
+def test_an_exception_with_arguments_of_its_own_comes_back_as_it_was() -> None:
+    found = by_log(packed(odd))[1]
+    assert found is not None
+    with pytest.raises(OddError, match="code 7") as raised:
+        found.value(of="job 7")
+    assert (raised.value.code, raised.value.hint) == (7, "lower lr")
+    assert isinstance(raised.value.__cause__, FunctionFailedError)
+
+
+def test_a_coroutine_function_runs_to_its_value() -> None:
+    found = by_log(packed(soon, 3))[1]
+    assert found is not None
+    assert found.value(of="job 7") == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"gpus": 1}, 'gpus: no such option; did you mean "gpu"?'),
+        ({"nodes_of": 1}, "nodes_of: no such option; there are image, gpu, name, "),
+        ({"retries": -1}, "retries -1: a whole number from 0 to 1000"),
+        ({"workers": 0}, "workers 0: a whole number from 1 to 1024"),
+        ({"priority": True}, "priority True: a whole number from 0 to 255"),
+        ({"time_limit_seconds": "10m"}, "time_limit_seconds '10m': a whole number from 1 to 2147483647"),
+        ({"depends_on": "train"}, 'depends_on "train": a list of jobs or of their names, such as ["train"]'),
+        ({"environment": {"N": 1}}, 'environment N 1: a text, such as "1"'),
+    ],
+)
+def test_an_option_that_no_job_can_have_is_refused_before_it_is_sent(options: JobOptions, problem: str) -> None:
+    with pytest.raises(InvalidError) as refused:
+        specs.asked(["true"], options=options)
+    assert str(refused.value).startswith(problem)
+
+
+def test_options_with_values_of_the_types_that_people_use_are_taken() -> None:
+    options: JobOptions = {"depends_on": {"a"}, "workers": 1024, "retries": 0, "time_limit_seconds": None}  # type: ignore[typeddict-item] # a set is one
+    found = specs.asked(["true"], options=options)
+    assert (found["dependencies"], found["workers"], found["backoffLimit"]) == ([{"name": "a"}], 1024, 0)
+    assert "activeDeadlineSeconds" not in found
+
+
+def test_an_interpreter_that_this_machine_lacks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidError, match='python "/no/python": this machine has no such program'):
+        travel.send(b"", data=tmp_path, python="/no/python")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_value_comes_back_by_a_file_and_by_the_log(tmp_path: Path) -> None:
@@ -97,19 +168,17 @@ def test_each_worker_of_a_gang_has_its_own_outcome(tmp_path: Path) -> None:
         (packed(lambda: (x for x in "ab")), "its result, a generator, cannot be pickled: TypeError"),
         (packed(lambda: b"x" * 2_000_000), "its result has 20000.. bytes, and at most 1048576 come back by the log"),
         (packed(lambda: 1).replace(b'"python":[3,', b'"python":[4,'), "was sent from Python 4.*, and the job runs"),
-        (packed(lambda: sys.exit("gone")), "^SystemExit: gone$"),
+        (packed(lambda: sys.exit("gone")), "job 7: SystemExit: gone\n"),
+        (packed(interrupt), "job 7: KeyboardInterrupt: \n"),
     ],
 )
 def test_without_a_value_the_reason_comes_back(data: bytes, problem: str) -> None:
     code, found = by_log(data)
     assert code == 1
     assert found is not None
-    if found.data:
-        with pytest.raises(SystemExit):
-            found.value(of="job 7")
-    else:
-        with pytest.raises(FunctionFailedError, match=problem):
-            found.value(of="job 7")
+    # Also for what would end the process that asks, such as SystemExit.
+    with pytest.raises(FunctionFailedError, match=problem):
+        found.value(of="job 7")
 
 
 def test_a_module_that_the_job_lacks_is_named() -> None:

@@ -1,12 +1,14 @@
 """`concurrent.futures.Executor` whose calls are jobs."""
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
+from contextlib import suppress
 from typing import Any, Final, ParamSpec, TypeVar
 
 from dovetail.sdk.blocking.client import Client
-from dovetail.sdk.blocking.functions import FunctionJob
+from dovetail.sdk.blocking.functions import FunctionJob, MapJob, MappedCall
 from dovetail.sdk.errors import DovetailError
 
 P = ParamSpec("P")
@@ -28,14 +30,14 @@ class Executor(futures.Executor):
         self._options = options
         self._waiting: dict[futures.Future[Any], FunctionJob[Any]] = {}
         self._changed = threading.Condition()
+        self._maps: list[_Values] = []
         self._closed = False
         self._thread: threading.Thread | None = None
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
         """Submit a call. Raises `DovetailError`, and `RuntimeError` after `shutdown`."""
         with self._changed:
-            if self._closed:
-                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._check_open()
         job: FunctionJob[T] = self._client.submit(fn, *args, kwargs=kwargs, **self._options)
         future: futures.Future[T] = futures.Future()
         with self._changed:
@@ -49,13 +51,22 @@ class Executor(futures.Executor):
     def map(
         self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[T]:
-        """The values in the order of the arguments, from one array of jobs; `chunksize` changes nothing."""
+        """The values in the order of the arguments, from one array of jobs; `chunksize` changes nothing.
+
+        The calls are submitted at once. A value raises what its call raised, and `TimeoutError` `timeout` seconds after
+        this call.
+        """
         del chunksize
+        with self._changed:
+            self._check_open()
         elements = list(zip(*iterables, strict=False))
         if not elements:
             return iter(())
         made = self._client.map(fn, *zip(*elements, strict=True), **self._options)
-        return iter(made.results(timeout_seconds=timeout))
+        values = _Values(made, until=None if timeout is None else time.monotonic() + timeout)
+        with self._changed:
+            self._maps.append(values)
+        return iter(values)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; with `wait`, wait for those that there are."""
@@ -68,8 +79,15 @@ class Executor(futures.Executor):
             thread = self._thread
         if wait and thread is not None:
             thread.join()
+        if wait:
+            for values in self._maps:
+                values.take_all()
         if wait and self._owns:
             self._client.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
 
     def _follow(self) -> None:
         while True:
@@ -106,6 +124,42 @@ class Executor(futures.Executor):
             _fail(future, error=error)
             return True
         return over
+
+
+class _Values:
+    """The values of a map, taken as they are asked for: in the order of the arguments."""
+
+    def __init__(self, made: MapJob, *, until: float | None) -> None:
+        self._made = made
+        self._until = until
+        self._calls: Iterator[MappedCall] | None = None
+        self._ended: dict[int, MappedCall] = {}
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in range(len(self._made)):
+            with self._lock:
+                while index not in self._ended:
+                    self._take_next()
+            yield self._ended[index].value()
+
+    def take_all(self) -> None:
+        """Wait for the calls that have not ended; what they raised stays for whoever asks for their values."""
+        with self._lock, suppress(DovetailError):
+            for call in self._made.as_completed():
+                self._ended[call.index] = call
+
+    def _take_next(self) -> None:
+        if self._calls is None:
+            left = None if self._until is None else max(0.0, self._until - time.monotonic())
+            self._calls = self._made.as_completed(timeout_seconds=left)
+        try:
+            call = next(self._calls)
+        except DovetailError:
+            # It ends with what it raises: whoever asks again, asks anew.
+            self._calls = None
+            raise
+        self._ended[call.index] = call
 
 
 def _fail(future: futures.Future[Any], *, error: Exception) -> None:

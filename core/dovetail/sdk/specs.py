@@ -2,9 +2,14 @@
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypedDict
 
+import msgspec
+
+from dovetail.api.gpujob import GPUJobSpec
+from dovetail.decoding import UnreadableError, convert
+from dovetail.formats.suggestions import suggestion
 from dovetail.gpu.request import RequestError, parse
 from dovetail.sdk.errors import InvalidError
 
@@ -81,8 +86,19 @@ class JobOptions(TypedDict, total=False):
     key: str | None
 
 
+# Options that are numbers, and the field of the spec that each of them is.
+_NUMBERS: Final[Mapping[str, str]] = {
+    "priority": "priority",
+    "workers": "workers",
+    "retries": "backoff_limit",
+    "time_limit_seconds": "active_deadline_seconds",
+    "cpu_fallback_after_seconds": "on_no_gpu_after_seconds",
+}
+
+
 def asked(command: Sequence[str], *, options: JobOptions) -> Mapping[str, Any]:
     """The spec of the GPUJob that a submission means. Raises `InvalidError`."""
+    _check(options)
     more = options.get("spec")
     if more is not None and not command:
         return more
@@ -116,6 +132,40 @@ def _job(command: Sequence[str], *, options: JobOptions) -> dict[str, Any]:
         "onNoGPUAfterSeconds": after,
     }
     return spec | {name: value for name, value in further.items() if value is not None}
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    """Raise `InvalidError` for an option that there is not, or whose value no job can have."""
+    known = JobOptions.__annotations__
+    for name in options:
+        if name not in known:
+            near = suggestion(name, known=known) or f"; there are {', '.join(known)}"
+            raise _invalid(f"{name}: no such option{near}")
+    for name, field in _NUMBERS.items():
+        if options.get(name) is not None:
+            _check_number(name, value=options[name], field=field)
+    after = options.get("depends_on", ())
+    if isinstance(after, str) or not isinstance(after, Collection):
+        shown = after if isinstance(after, str) else getattr(after, "name", after)
+        raise _invalid(f'depends_on "{shown}": a list of jobs or of their names, such as ["{shown}"]')
+    for name, text in (options.get("environment") or {}).items():
+        if not isinstance(text, str):
+            raise _invalid(f'environment {name} {text!r}: a text, such as "{text}"')
+
+
+def _check_number(option: str, *, value: Any, field: str) -> None:
+    """Raise `InvalidError` for a number that the field of a GPUJob's spec does not take."""
+    (kind,) = (each.type for each in msgspec.structs.fields(GPUJobSpec) if each.name == field)
+    try:
+        convert(value, as_type=kind)
+    except UnreadableError as error:
+        from msgspec import inspect
+
+        number = inspect.type_info(kind)
+        while isinstance(number, inspect.Metadata | inspect.UnionType):
+            number = number.type if isinstance(number, inspect.Metadata) else number.types[0]
+        bounds = f" from {number.ge} to {number.le}" if isinstance(number, inspect.IntType) else ""
+        raise _invalid(f"{option} {value!r}: a whole number{bounds}") from error
 
 
 def _invalid(message: str) -> InvalidError:

@@ -6,13 +6,21 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from dovetail.answers.jobs import JobRow, console_url
+from dovetail.api.reasons import codes
 from dovetail.jobs.array_indexes import indexes_in
 from dovetail.sdk import notebook
 from dovetail.sdk.aio import runtime
 from dovetail.sdk.aio.jobs import AsyncJob
 from dovetail.sdk.aio.transport import AsyncTransport
 from dovetail.sdk.calls import v3
-from dovetail.sdk.errors import BusyError, DovetailError, NotFoundError, UnreachableError, WaitTimeoutError
+from dovetail.sdk.errors import (
+    BusyError,
+    DovetailError,
+    FunctionFailedError,
+    NotFoundError,
+    UnreachableError,
+    WaitTimeoutError,
+)
 from dovetail.sdk.functions import outcomes
 from dovetail.sdk.functions.outcomes import Outcome
 from dovetail.sdk.functions.runner import MARK
@@ -23,6 +31,8 @@ T = TypeVar("T")
 # A file on this machine is looked for more often than the gateway is asked.
 _LOOK_SECONDS: Final = 0.05
 _ASK_SECONDS: Final = 0.5
+# The reason of a job that no node could ever run, not even one that is down or still to come.
+_NEVER: Final = codes.EXCEEDS_CAPACITY.code
 # A log is whole a moment after its pod has ended, and a file of another program's kept pages a moment after its end.
 _LATE_SECONDS: Final = 5.0
 
@@ -40,9 +50,14 @@ class AsyncFunctionJob(AsyncJob, Generic[T]):
         """What the function returned; of a gang, the list of what each worker did, by rank.
 
         Raises what the function raised, with the job's traceback as its cause; `FunctionFailedError` for a job that
-        ended without a value; `WaitTimeoutError`.
+        ended without a value, or that can never start here; `WaitTimeoutError`.
         """
         await self._ended(timeout_seconds)
+        return self._value()
+
+    def _value(self) -> T:
+        if not self._outcomes:
+            raise FunctionFailedError(self._called, problem=_never(self.row))
         values = [self._outcomes[worker].value(of=self._called) for worker in range(self._workers)]
         return values if self._workers > 1 else values[0]  # type: ignore[return-value] # a gang's T is a list
 
@@ -50,7 +65,7 @@ class AsyncFunctionJob(AsyncJob, Generic[T]):
         """What `result` raises about the function; None if it returned. Raises `WaitTimeoutError`."""
         await self._ended(timeout_seconds)
         try:
-            await self.result()
+            self._value()
         except Exception as error:  # noqa: BLE001 - whatever the function raised
             return error
         return None
@@ -88,7 +103,7 @@ class AsyncFunctionJob(AsyncJob, Generic[T]):
             return False
         row = await self.refresh()
         if row.phase not in FINISHED:
-            return False
+            return is_hopeless(row)
         return self._keep({worker: await self._last(worker) for worker in range(self._workers)})
 
     async def _last(self, worker: int) -> Outcome:
@@ -153,7 +168,10 @@ class AsyncMapJob(AsyncJob):
         return [self._ended[index].value() for index in range(self._calls)]
 
     async def as_completed(self, *, timeout_seconds: float | None = None) -> AsyncIterator[MappedCall]:
-        """The calls as they end. Raises `WaitTimeoutError`."""
+        """The calls as they end.
+
+        Raises `WaitTimeoutError`, and `FunctionFailedError` if the next ones can never start here.
+        """
         begun, asked, given = time.monotonic(), 0.0, set[int]()
         view = notebook.view()
         while len(given) < self._calls:
@@ -169,6 +187,8 @@ class AsyncMapJob(AsyncJob):
             if len(given) == self._calls:
                 self._sent.forget()
                 return
+            if is_hopeless(self.row):
+                raise FunctionFailedError(f"map {self.name}", problem=_never(self.row))
             if timeout_seconds is not None and now - begun >= timeout_seconds:
                 what = (
                     f"{self._calls - len(given)} of {self._calls} calls of {self.namespace}/{self.name} have not ended"
@@ -248,6 +268,17 @@ async def printed(job: AsyncJob, *, worker: int) -> Outcome | None:
         if found is not None or is_late:
             return found
         await runtime.sleep(_ASK_SECONDS)
+
+
+def is_hopeless(row: JobRow) -> bool:
+    """Whether no node of the cluster could ever run the job, which waits all the same."""
+    return row.phase == "Queued" and row.reason == _NEVER
+
+
+def _never(row: JobRow) -> str:
+    """Why the result of a job that can never start is not waited for, and what would help."""
+    otherwise = ". Without a GPU: gpu=0, or cpu_fallback=True" if row.request else ""
+    return f"it can never start here: {row.message}{otherwise}"
 
 
 def _none(row: JobRow) -> Outcome:

@@ -28,12 +28,15 @@ class Outcome:
     data: bytes
 
     def value(self, *, of: str) -> Any:
-        """The value. Raises the function's own error, from its traceback, or `FunctionFailedError` about the job."""
+        """The value. Raises the function's own error, from its traceback, or `FunctionFailedError` about the job.
+
+        What a function raises to end its process, such as SystemExit, would end this one: it is never raised here.
+        """
         if self.kind == "value":
             return self._loaded(of=of)
         if self.kind == "error" and self.data:
             error = self._loaded(of=of)
-            if isinstance(error, BaseException):
+            if isinstance(error, Exception):
                 raise error from FunctionFailedError(of, problem=self.text, traceback=self.traceback)
         raise FunctionFailedError(of, problem=self.text, traceback=self.traceback)
 

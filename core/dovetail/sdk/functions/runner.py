@@ -55,21 +55,64 @@ def _outcome(file: "BinaryIO") -> "tuple[dict[str, str], bytes]":
     except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
         return _failed(error, data=b"", before="the function cannot be read in the job: ")
     try:
-        value = function(*arguments, **named)
+        value = _awaited(function(*arguments, **named))
     except BaseException as error:  # noqa: BLE001 - the job's end is this outcome
         if isinstance(error, SystemExit) and not error.code:
             value = None
         else:
-            try:
-                data = cloudpickle.dumps(error)
-            except Exception:  # noqa: BLE001 - then its text alone comes back
-                data = b""
-            return _failed(error, data=data, before="")
+            return _failed(error, data=_pickled(error, cloudpickle=cloudpickle), before="")
     try:
         return {"kind": "value", "text": ""}, cloudpickle.dumps(value)
     except Exception as error:  # noqa: BLE001 - whatever a __reduce__ raises
         said = "its result, a {}, cannot be pickled: {}: {}"
         return {"kind": "refused", "text": said.format(type(value).__name__, type(error).__name__, error)}, b""
+
+
+def _awaited(value: "Any") -> "Any":
+    """The value; that of a coroutine once it has run."""
+    import inspect
+
+    if not inspect.iscoroutine(value):
+        return value
+    import asyncio
+
+    return asyncio.run(value)
+
+
+def _pickled(error: BaseException, *, cloudpickle: "Any") -> bytes:
+    """The error's pickle; empty for one that has none, whose text alone comes back.
+
+    An exception with an `__init__` of its own takes other arguments than those that its pickle calls it with. It is
+    made without a call then, with what it has.
+    """
+    import pickle
+
+    try:
+        data = cloudpickle.dumps(error)
+        try:
+            pickle.loads(data)  # noqa: S301 - it was made here
+        except Exception:  # noqa: BLE001 - whatever an __init__ raises
+            data = cloudpickle.dumps(_Made(error))
+    except Exception:  # noqa: BLE001 - whatever a __reduce__ raises
+        return b""
+    return bytes(data)
+
+
+class _Made:
+    """An error whose pickle makes it without a call of its class."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __reduce__(self) -> "tuple[Any, ...]":
+        return _remade, (type(self.error), self.error.args, self.error.__dict__)
+
+
+def _remade(kind: "Any", arguments: "tuple[Any, ...]", attributes: "dict[str, Any]") -> BaseException:
+    error: BaseException = kind.__new__(kind, *arguments)
+    error.args = arguments
+    error.__dict__.update(attributes)
+    return error
 
 
 def _failed(error: BaseException, *, data: bytes, before: str) -> "tuple[dict[str, str], bytes]":

@@ -73,11 +73,14 @@ def send(packed: bytes, *, data: Path | None, python: str | None) -> Sent:
     """Make a packed function ready to run.
 
     `data` is the folder of this machine's queue; None on a cluster. `python` is the interpreter, by default this one on
-    this machine and `python3` of the image. Raises `InvalidError` for one that is too large for a cluster.
+    this machine and `python3` of the image. Raises `InvalidError` for one that is too large for a cluster, and for an
+    interpreter that this machine does not have.
     """
     source = Path(runner.__file__).read_text(encoding="utf-8")
     if data is None:
         return Sent(command=(python or "python3", "-c", source, "-", *_parts(packed)))
+    if python is not None and shutil.which(python) is None:
+        raise InvalidError(f'python "{python}": this machine has no such program', status=422, reason="Invalid")
     token = secrets.token_hex(16)
     folder = Folders(data).calls / token
     local_files.keep(packed, file=folder / "call")
