@@ -33,6 +33,8 @@ def main(folder: str, *, umask: int) -> NoReturn:
     os.umask(umask)
     for number in _IGNORED_BY_PYTHON:
         _signal.signal(number, _signal.SIG_DFL)
+    if not words[0]:
+        _end(folder, error=FileNotFoundError(0, "its first word, the program, is empty"), what=b"command")
     try:
         os.execvpe(words[0], words, dict(entry.split(b"=", 1) for entry in environment))  # noqa: S606 - its purpose
     except OSError as error:

@@ -78,7 +78,9 @@ def check_placeholders(words: Sequence[str], *, sweep: SweepSpec | None) -> None
 
 def _array(text: str, *, limit: int | None) -> ArraySpec:
     if not re.fullmatch(INDEXES_PATTERN.strip("^$"), text):
-        raise UsageError(f'--array "{text}": write indexes such as 0-15, 0-15:2, 1,3,7-9 or 0-15%4 (four at a time)')
+        raise UsageError(
+            f'--array "{text}": write indexes below 100000, such as 0-15, 0-15:2, 1,3,7-9 or 0-15%4 (four at a time)'
+        )
     if "%" in text and limit is not None:
         raise UsageError(f'--array "{text}" says with % how many tasks run at a time: leave --max-concurrent out')
     try:

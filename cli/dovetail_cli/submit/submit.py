@@ -173,11 +173,13 @@ def command_of(
 ) -> list[str]:
     """The container's command for gbatch's words.
 
-    Raises `UsageError` for a script that no program here can run.
+    Raises `UsageError` for a script that no program here can run, and for a command that names no program.
 
     A `file` that goes along is handed to it, unless the words or the script say where they want it.
     """
     if script is None:
+        if words and not words[0].strip():
+            raise UsageError(f'command "{words[0]}": write a program and its arguments, such as python train.py')
         return scripts.plain_command(words, arguments=config_file.arguments(file, words=words))
     return scripts.script_command(
         script, arguments=[*words[1:], *config_file.arguments(file, words=[script.text, *words])]

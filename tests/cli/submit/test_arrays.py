@@ -97,7 +97,8 @@ def test_what_an_option_says_holds_whichever_others_say_which_tasks_there_are(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"array": "5-"}, '--array "5-": write indexes such as 0-15'),
+        ({"array": "5-"}, '--array "5-": write indexes below 100000, such as 0-15'),
+        ({"array": "0-100000"}, '--array "0-100000": write indexes below 100000, such as 0-15'),
         ({"array": "5-1"}, '--array "5-1": 5-1 ends before it starts, write 1-5'),
         ({"array": "0-3%2", "max_concurrent": 2}, "leave --max-concurrent out"),
         ({"array": "0-3", "params": ["a=1"]}, "--array counts tasks"),

@@ -86,6 +86,12 @@ def test_who_names_the_variable_is_handed_nothing() -> None:
     assert submit.command_of(["t.sh"], script=script, file=FILE)[-1] == "t.sh"
 
 
+@pytest.mark.parametrize("word", ["", "  "])
+def test_a_command_without_a_program_is_refused(word: str) -> None:
+    with pytest.raises(UsageError, match=rf'command "{word}": write a program and its arguments'):
+        submit.command_of([word, "x"], script=None)
+
+
 def job_with_file() -> GPUJob:
     submission = manifest.Submission(name="train", command=["a"], request=None, image="busybox")
     job = manifest.build(submission, namespace="default")
