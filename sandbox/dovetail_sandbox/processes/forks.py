@@ -27,8 +27,13 @@ _MAINS: Final[Mapping[str, str]] = {
     "dovetail-webhook": "dovetail_webhook.main",
     "dovetail-certificates": "dovetail_certificates.main",
 }
-# What programs load later than their main module, in every local queue.
+# What programs load later than their main module, in every local queue. Whatever is missing here is loaded, and kept,
+# by each of them.
 _LATER: Final = (
+    "structlog",
+    "numpy.ma",
+    "sqlite3",
+    "dovetail_agent.reshape.feature",
     "dovetail_local_node.main",
     "dovetail_sandbox.installed.secret_volume",
     "dovetail_operator.history.service",

@@ -263,3 +263,24 @@ def test_what_forks_share_is_out_of_the_collectors_way() -> None:
     )
     done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "1", "True"]
+
+
+LATER = """
+import io, sys
+from dovetail_sandbox.processes import forks
+
+forks.load()
+there = set(sys.modules)
+import sqlalchemy
+from dovetail import logs
+
+logs.configure(fmt="json", stream=io.StringIO())
+logs.get_logger("x").info("a line")
+sqlalchemy.create_engine("sqlite://").connect().close()
+print(sorted(set(sys.modules) - there))
+"""
+
+
+def test_forks_import_nothing_anew_to_log_a_line_or_to_open_a_database() -> None:
+    done = subprocess.run([sys.executable, "-P", "-c", LATER], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
