@@ -121,7 +121,7 @@ async def refuse_if_hopeless(cluster: Cluster, *, job: GPUJob, answer: DryRun | 
     why = f"{answer.message}{'' if answer.message.endswith('?') else '.'} {otherwise}"
     name, namespace = job.metadata.name, job.metadata.namespace
     try:
-        # By this annotation the history leaves it out: a refused submission is no job that somebody cancelled.
+        # By this annotation the history leaves it out: a refused submission is no cancelled job.
         refused = {"metadata": {"uid": job.metadata.uid, "annotations": {names.REFUSED: "true"}}}
         with contextlib.suppress(Forbidden):
             await cluster.client.patch(GPUJOBS, name=name, namespace=namespace, patch=refused, as_type=GPUJob)

@@ -144,7 +144,7 @@ class _Values:
             yield self._ended[index].value()
 
     def take_all(self) -> None:
-        """Wait for the calls that have not ended; what they raised stays for whoever asks for their values."""
+        """Wait for the calls that have not ended; what they raised is raised where their values are asked for."""
         with self._lock, suppress(DovetailError):
             for call in self._made.as_completed():
                 self._ended[call.index] = call
@@ -156,7 +156,7 @@ class _Values:
         try:
             call = next(self._calls)
         except DovetailError:
-            # It ends with what it raises: whoever asks again, asks anew.
+            # A generator ends with what it raises: the next value needs another one.
             self._calls = None
             raise
         self._ended[call.index] = call

@@ -105,10 +105,12 @@ class _Made:
         self.error = error
 
     def __reduce__(self) -> "tuple[Any, ...]":
-        return _remade, (type(self.error), self.error.args, self.error.__dict__)
+        from functools import partial
+
+        return partial(_remade, arguments=self.error.args, attributes=self.error.__dict__), (type(self.error),)
 
 
-def _remade(kind: "Any", arguments: "tuple[Any, ...]", attributes: "dict[str, Any]") -> BaseException:
+def _remade(kind: "Any", *, arguments: "tuple[Any, ...]", attributes: "dict[str, Any]") -> BaseException:
     error: BaseException = kind.__new__(kind, *arguments)
     error.args = arguments
     error.__dict__.update(attributes)
