@@ -4,7 +4,9 @@ After each change, the cache answers as one that has just listed everything. A r
 has what a new snapshot has. Once everything is deleted, nothing is kept.
 """
 
+import asyncio
 import json
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -22,7 +24,7 @@ from dovetail.api.karpenter import NodePool
 from dovetail.api.meta import key_of
 from dovetail.config.settings import Settings
 from dovetail.decoding import decode
-from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, KEY, QUEUE_CONFIGMAP
+from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, KEY, QUEUE_CONFIGMAP, record_in
 from dovetail.gpu.device_indexes import CONFIGMAP_NAME
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
@@ -33,6 +35,7 @@ from dovetail_gateway.cluster import cache as cache_module
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.stream import feed as feed_module
 from dovetail_gateway.stream.feed import Feed
+from tests import virtual_time
 from tests.extender.builders import make_gpunode, make_node
 from tests.extender.cluster.test_drivers import make_slice
 from tests.gateway.builders import make_bound_pod, make_job
@@ -43,7 +46,7 @@ TASKS: Final = "tasks"
 # The figures of a report count so long, by the first settings and by the second ones.
 MAX_AGES: Final = (400, 1000)
 SEES: Final = (EVERYTHING, Visibility(frozenset({"red"})), Visibility(frozenset(NAMESPACES)), Visibility(frozenset()))
-_MIX: Final = {"policy": "live", "in_use": [], "counted": []}
+_MIX: Final = {"policy": "live", "inUse": [], "counted": []}
 
 
 class Clock:
@@ -139,7 +142,7 @@ class CacheMachine(RuleBasedStateMachine):
         name=st.sampled_from(["p", "q"]),
         node=st.sampled_from(["", *NODES]),
         job=st.sampled_from(["train", "other"]),
-        holds=st.sampled_from(["promise", "promise", "plugin", "nothing"]),
+        holds=st.sampled_from(["promise", "promise", "claim", "plugin", "nothing"]),
         is_new=st.booleans(),
     )
     def pod_changes(self, namespace: str, name: str, node: str, job: str, holds: str, is_new: bool) -> None:
@@ -149,7 +152,10 @@ class CacheMachine(RuleBasedStateMachine):
         if is_new:
             # Another pod under the same name: the deletion of the first one was missed.
             pod["metadata"]["uid"] = f"pod-{self.count}"
-        if holds != "promise" or not node:
+        if holds == "claim":
+            # It requests its devices by a resource claim, and no amount of them.
+            pod["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "1"}
+        elif holds != "promise" or not node:
             del pod["metadata"]["annotations"][names.ALLOCATION]
             limits = {"nvidia.com/gpu": "1"} if holds == "plugin" else {"cpu": "1"}
             pod["spec"]["containers"][0]["resources"]["limits"] = limits
@@ -212,6 +218,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.every_answer_is_that_of_a_new_cache()
         kept = {name: value for name, value in vars(self.cache).items() if isinstance(value, (dict, set)) and value}
         assert kept == {"_namespaces": {TASKS: 1}}
+        assert not self.cache._freshness._reports
 
     def put(self, kind: str, subject: dict[str, Any]) -> None:
         self.count += 1
@@ -232,6 +239,19 @@ class CacheMachine(RuleBasedStateMachine):
 
     # --- what has to hold --------------------------------------------------------------------------------------
 
+    def namespaces_with_something(self) -> Iterator[str]:
+        """The namespaces of which an answer could show a job, a pod with devices or a quota."""
+        for (kind, _), subject in self.objects.items():
+            if kind == "gpujobs":
+                yield subject["metadata"]["namespace"]
+            if kind == "gpuquotas":
+                yield from subject["spec"]["namespaces"]
+            if kind == "pods":
+                is_promised = names.ALLOCATION in subject["metadata"]["annotations"]
+                limits = subject["spec"]["containers"][0]["resources"]["limits"]
+                if is_promised or "cpu" not in limits:
+                    yield subject["metadata"]["namespace"]
+
     def rebuilt(self) -> ClusterCache:
         """A cache that sees each object once, each report at its time."""
         now, fresh = self.clock.now, make_cache(self.settings)
@@ -247,6 +267,7 @@ class CacheMachine(RuleBasedStateMachine):
         expected = answers(fresh)
         assert answers(self.cache) == expected
         assert self.cache._namespaces == fresh._namespaces
+        assert self.cache._namespaces.keys() == {TASKS, *self.namespaces_with_something()}
         if repr(expected) != self.seen_version[1]:
             assert version != self.seen_version[0], "an answer that is kept by the version would be an old one"
             self.seen_version = (version, repr(expected))
@@ -309,6 +330,44 @@ TestCacheMachine = CacheMachine.TestCase
 TestCacheMachine.settings = settings(
     max_examples=15, stateful_step_count=20, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )
+
+
+def test_a_valid_mix_is_drawn() -> None:
+    assert record_in({KEY: mix(1)}) is not None
+
+
+async def _waiters(leaves: str) -> tuple[float, list[str | None]]:
+    """Two wait for one job, of which the first leaves: how long, and what the second has seen."""
+    cache = make_cache(make_settings(0))
+
+    async def wait(message: str, *, seconds: float) -> str | None:
+        found = await cache.until(
+            "red/train", holds=lambda job: job is not None and job.status.message == message, seconds=seconds
+        )
+        return None if found is None else found.status.message
+
+    begin = virtual_time.clock()
+    first = asyncio.ensure_future(wait("waits", seconds=5 if leaves == "has waited long enough" else 900))
+    second = asyncio.ensure_future(wait("runs", seconds=900))
+    await asyncio.sleep(1)
+    if leaves == "hangs up":
+        first.cancel()
+    await asyncio.sleep(9)
+    for version, message in enumerate(("waits", "runs")):
+        job = make_job("train", namespace="red", status={"phase": "Queued", "message": message})
+        job["metadata"]["resourceVersion"] = str(version + 1)
+        tell(cache, "gpujobs", "MODIFIED" if version else "ADDED", job)
+        await asyncio.sleep(1)
+    found = [None if first.cancelled() else await first, await second]
+    assert not cache._waiting
+    return virtual_time.clock() - begin, found
+
+
+@pytest.mark.parametrize("leaves", ["hangs up", "has waited long enough", "has seen what it waits for"])
+def test_one_of_two_who_wait_for_a_job_leaves_the_other_one_waiting(leaves: str) -> None:
+    seconds, (first, second) = virtual_time.run(_waiters(leaves))
+    assert (seconds, second) == (12, "runs")
+    assert first == ("waits" if leaves == "has seen what it waits for" else None)
 
 
 def test_a_pod_that_cannot_be_read_holds_what_its_allocation_says() -> None:
