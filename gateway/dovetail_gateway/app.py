@@ -23,6 +23,7 @@ from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.access.sessions import Sessions
 from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.cluster.measured_jobs import MeasuredJobs
 from dovetail_gateway.console.doors import Doors
 from dovetail_gateway.console.serve import Files
 from dovetail_gateway.metrics import Metrics
@@ -268,17 +269,17 @@ def routes(
         wait_seconds=min(TASK_WAIT_SECONDS, options.allocation_wait_seconds),
     )
     v2 = v2_routes(tasks=tasks, resources=ResourceCalls(cache, clients=clients, reviews=reviews))
-    jobs = Jobs(cache, clients=clients, now=now)
+    jobs, measured = Jobs(cache, clients=clients, now=now), MeasuredJobs(cache)
     v3 = v3_routes(
         jobs=jobs,
         history=History(clients=clients, seconds=options.history_seconds),
         plan=Plan(cache),
-        waste=Waste(cache, answers=answers, now=now),
+        waste=Waste(measured, answers=answers, now=now),
         logs=Logs(cache, jobs=jobs, clients=clients, reviews=reviews, streams=streams),
         nodes=Nodes(cache),
         quotas=Quotas(cache, answers=answers, clients=clients, reviews=reviews),
         series=TimeSeries(cache, sampler=sampler, prometheus=prometheus, now=now),
-        usage=GPUTime(cache, sampler=sampler, now=now),
+        usage=GPUTime(cache, measured=measured, sampler=sampler, now=now),
         questions=Questions(answers, jobs=jobs, reviews=reviews, clients=clients),
         effects=Effects(answers, jobs=jobs),
         snapshots=Snapshots(feed),

@@ -1,11 +1,12 @@
 """The link between page and gateway: rights, tabs, an absent gateway, ended sessions."""
 
+import asyncio
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from dovetail_cli import consoles
 from dovetail_gateway.access.callers import caller_of
@@ -191,6 +192,44 @@ async def test_the_data_of_a_page_are_asked_for_once_by_its_head(window: Window)
     assert (asked.count("/api/v3/snapshot"), asked.count("/api/v3/me")) == (1, 1)
     # By its head, and so before the script has asked for anything.
     assert asked.index("/api/v3/snapshot") < asked.index("/console/session")
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("overview", ["/api/v3/findings"]),
+        ("plan", ["/api/v3/plan?bounded=true&limit=1000"]),
+        ("quotas", ["/api/v3/quotas"]),
+        ("usage", ["/api/v3/usage?by=Namespace", "/api/v3/usage?by=Day"]),
+        ("waste", ["/api/v3/right-sizes?limit=100"]),
+        ("job/red/next", ["/api/v3/jobs/red/next"]),
+    ],
+)
+async def test_the_head_of_a_page_asks_once_for_what_that_page_needs(window: Window, path: str, own: list[str]) -> None:
+    page = await window.sign_in("red-token", path="settings")
+    asked = list[str]()
+    page.on("request", lambda request: asked.append(request.url.removeprefix(window.url)))
+    await page.goto(f"{window.url}/console/{path}")
+    await shows(page, "live")
+    await page.wait_for_load_state("load")
+    assert [asked.count(each) for each in own] == [1] * len(own)
+    assert all(asked.index(each) < asked.index("/console/session") for each in own)
+
+
+async def test_a_job_is_there_before_the_list_of_all(window: Window) -> None:
+    page = await window.sign_in("red-token", path="settings")
+    may_go_on = asyncio.Event()
+
+    async def late(route: Route) -> None:
+        await may_go_on.wait()
+        await route.continue_()
+
+    await page.route("**/api/v3/snapshot", late)
+    await page.goto(f"{window.url}/console/job/red/next")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("2 next")
+    await expect(page.locator("p.sentence")).to_contain_text("Need 16 GPUs, only 14 available")
+    may_go_on.set()
+    await shows(page, "live")
 
 
 async def test_seven_tabs_share_one_stream(window: Window, face: Face, api: GatewayApiServer) -> None:

@@ -167,8 +167,8 @@ async def test_submit_shows_an_error_only_after_its_field_was_left(window: Windo
     await expect(problems).to_have_text(['time limit "soon": write a number and s, m, h or d, such as 30m'])
     before = set(api.objects["gpujobs"])
     await page.get_by_role("button", name="Submit job").click()
-    await shows(page, "Say what to run.")
-    await expect(page.get_by_label("Command", exact=True)).to_be_focused()
+    await shows(page, "Name the container image that has your program.")
+    await expect(page.get_by_label("Image", exact=True)).to_be_focused()
     assert set(api.objects["gpujobs"]) == before
 
 

@@ -131,10 +131,17 @@ async def test_waste_suggests_a_right_size_with_its_basis_and_names_idle_holders
     measured |= {"measured": {"meanUtilization": 0.1, "deviceSeconds": 3600}}
     idle = {"type": "Idle", "status": "True", "reason": "NoGPUWork", "message": "No GPU work since noon"}
     measured["conditions"] = [idle | {"lastTransitionTime": at(0)}]
+    # By the gateway's clock, an hour ago.
+    measured["startTime"] = "2026-11-01T11:00:00Z"
     api.put("gpujobs", make_job("lazy", namespace="red", user="rita", status=running(3, number=5, **measured)))
     page = await window.sign_in("red-token", path="waste")
     row = page.get_by_role("table", name="Right sizes").get_by_role("row", name="5 lazy")
     await expect(row).to_contain_text("Peak 5,000 MiB of 32,768 MiB on a device in 1 run of lazy")
+    # Of its hour on one GPU, a fifth would have done.
+    team = page.get_by_role("table", name="What each team could save").get_by_role("row", name="red / red-project")
+    await expect(team.get_by_role("cell").nth(1)).to_have_text("1")
+    await expect(team.get_by_role("cell").nth(3)).to_have_text("0.8")
+    await expect(row.get_by_role("cell").nth(5)).to_have_text("0.8")
     await shows(page, "No GPU work since noon")
     await row.get_by_role("link", name="6G,0.2").click()
     await expect(page.get_by_label("GPUs for each worker")).to_have_value("6G,0.2")

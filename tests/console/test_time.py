@@ -255,7 +255,7 @@ async def test_usage_has_hours_by_group_with_their_cost_and_as_csv(window: Windo
     head, first = text.splitlines()[:2]
     assert (made.suggested_filename, head) == (
         "usage-user.csv",
-        "user,gpu_hours,used_hours,cost,currency,unpriced_hours",
+        "user,gpu_hours,used_hours,cost,currency,unpriced_hours,savable_hours,saved_hours",
     )
     user, hours, used, *_ = first.split(",")
     assert (user, float(hours) > float(used) > 0) == ("rita", True)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from dovetail.answers.inventory import take
+from dovetail.answers.node_rows import host_cpus, host_memory_mib
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.resources import GPUNODES, NODES, PODS
 from dovetail.cluster.availability import lacks_library, unreadable
-from dovetail.formats.quantities import mebibytes, milli
 from dovetail.kube.errors import KubeError
 from dovetail.kube.queries.cluster import read_settings
 from dovetail.query.nodes.device_tree import PATIENCE_SECONDS, device_tree, silent_nodes
@@ -68,7 +68,5 @@ def _said(tree: str, *, nodes: Sequence[Node], reports: Sequence[GPUNode | None]
 
 
 def _size(node: Node) -> str:
-    amounts = node.status.allocatable
-    cpus = milli(amounts.get("cpu", "0"), rounding="down") / 1000
-    gib = mebibytes(amounts.get("memory", "0"), rounding="down") / 1024
+    cpus, gib = host_cpus(node), host_memory_mib(node) / 1024
     return f"This machine has {cpus:g} {'CPU' if cpus == 1 else 'CPUs'} and {gib:.1f} GiB of memory"

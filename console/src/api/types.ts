@@ -23,6 +23,7 @@ export type PlanRow = Schemas["PlanRow"];
 export type PlanPage = Schemas["PlanPage"];
 export type HistoryRecord = Schemas["JobRecord"];
 export type RightSizePage = Schemas["RightSizePage"];
+export type TeamSavings = Schemas["TeamSavings"];
 export type RightSizeRow = Schemas["RightSizeRow"];
 export type Series = Schemas["Series"];
 export type DevicesThen = Schemas["DevicesThen"];

@@ -22,15 +22,17 @@ const GROUPS = ["Namespace", "Project", "User", "Model"] as const;
 type Group = (typeof GROUPS)[number];
 const TITLES: Record<Group, Text> = { Namespace: "namespace", Project: "project", User: "user", Model: "model" };
 const DAYS = ["7", "30", "90", "365"];
+// What the gateway answers without a beginning, so that the page's head can ask for it.
+const USUAL_DAYS = "30";
 const AGAIN_MS = 60_000;
 const DAY_MS = 86_400_000;
 
 export function UsagePage() {
   const by = GROUPS.find((each) => each === place.value.query.get("by")) ?? "Namespace";
-  const days = DAYS.find((each) => each === place.value.query.get("days")) ?? "30";
-  const since = `since=${encodeURIComponent(`${new Date(Date.now() - (Number(days) - 1) * DAY_MS).toISOString().slice(0, 10)}T00:00:00Z`)}`;
-  const { found, problem } = usePolled<Usage | null>(`/api/v3/usage?by=${by}&${since}`, AGAIN_MS, null);
-  const daily = usePolled<Usage | null>(`/api/v3/usage?by=Day&${since}`, AGAIN_MS, null).found;
+  const days = DAYS.find((each) => each === place.value.query.get("days")) ?? USUAL_DAYS;
+  const since = days === USUAL_DAYS ? "" : `&since=${encodeURIComponent(`${new Date(Date.now() - (Number(days) - 1) * DAY_MS).toISOString().slice(0, 10)}T00:00:00Z`)}`;
+  const { found, problem } = usePolled<Usage | null>(`/api/v3/usage?by=${by}${since}`, AGAIN_MS, null);
+  const daily = usePolled<Usage | null>(`/api/v3/usage?by=Day${since}`, AGAIN_MS, null).found;
   return (
     <>
       <PageHead
@@ -77,6 +79,12 @@ const COLUMNS = (by: Group, total: UsageRow, currency: string, priced: boolean):
   { id: "part", title: t("partOfAll"), cell: (row) => partOf(row.gpuHours, total.gpuHours) },
   { id: "used", title: t("usedOfPromised"), cell: (row) => partOf(row.usedHours, row.gpuHours, "good") },
   { id: "idle", title: t("idlePart"), number: true, cell: (row) => number(row.gpuHours - row.usedHours) },
+  ...(total.savableHours || total.savedHours
+    ? [
+        { id: "savable", title: t("savableHours"), number: true, cell: (row: UsageRow) => number(row.savableHours) },
+        { id: "saved", title: t("savedHours"), number: true, cell: (row: UsageRow) => number(row.savedHours) },
+      ]
+    : []),
   ...(priced ? [{ id: "cost", title: t("cost"), number: true, cell: (row: UsageRow) => (row.cost === null ? "–" : money(row.cost, currency)) }] : []),
 ];
 
@@ -101,9 +109,9 @@ const quotedCell = (text: string): string => (/[",\n]/.test(text) ? `"${text.rep
 
 function csvOf({ items, currency }: Usage, by: Group): string {
   const lines = [
-    [by.toLowerCase(), "gpu_hours", "used_hours", "cost", "currency", "unpriced_hours"],
+    [by.toLowerCase(), "gpu_hours", "used_hours", "cost", "currency", "unpriced_hours", "savable_hours", "saved_hours"],
     // A text that begins like a formula is one to a spreadsheet.
-    ...items.map((row) => [row.group.replace(/^[=+@-]/, "'$&"), row.gpuHours, row.usedHours, row.cost ?? "", row.cost === null ? "" : currency, row.unpricedHours]),
+    ...items.map((row) => [row.group.replace(/^[=+@-]/, "'$&"), row.gpuHours, row.usedHours, row.cost ?? "", row.cost === null ? "" : currency, row.unpricedHours, row.savableHours, row.savedHours]),
   ];
   return `data:text/csv;charset=utf-8,${encodeURIComponent(`${lines.map((line) => line.map((each) => quotedCell(String(each))).join(",")).join("\n")}\n`)}`;
 }

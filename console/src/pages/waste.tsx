@@ -2,7 +2,7 @@
 import { CircleCheck, Leaf } from "lucide";
 import { useSignal } from "@preact/signals";
 import { usePolled } from "../api/polled";
-import type { DeviceRow, JobDevice, JobRow, RightSizePage, RightSizeRow } from "../api/types";
+import type { DeviceRow, JobDevice, JobRow, RightSizePage, RightSizeRow, TeamSavings } from "../api/types";
 import { age, duration, gib, gpus, moment, number, percent } from "../format";
 import { jobs, keyOf, nodes } from "../live/store";
 import { Button } from "../design/button";
@@ -14,7 +14,7 @@ import { MeterLine } from "../design/meter";
 import { PageHead } from "../design/page";
 import { type Column, Table } from "../design/table";
 import { English, JobLink, shortUser } from "../parts/basics";
-import { place, setQuery } from "../router";
+import { pathTo, place, setQuery } from "../router";
 import { t } from "../texts";
 import { IDLE_DAYS, useIdleHours } from "./idle_hours";
 
@@ -171,6 +171,7 @@ function IdleSince({ said }: { said: string }) {
 
 const SIZES_AGAIN_MS = 30_000;
 const MOST_SIZES = 100;
+const FIRST_TEAMS = 4;
 
 // Those with a smaller request; of the others, why there is none is folded away.
 function RightSizes() {
@@ -181,6 +182,9 @@ function RightSizes() {
   const others = found.items.filter((row) => !row.suggested);
   return (
     <>
+      {found.teams.length > 0 && (
+        <Shortened rows={found.teams} first={FIRST_TEAMS} draw={(rows) => <Table label={t("savedByTeam")} rows={rows} columns={TEAMS()} keyOf={(team) => `${team.namespace}/${team.project}`} />} />
+      )}
       {better.length ? (
         <Shortened rows={better} first={FIRST} draw={(rows) => <Table label={t("rightSizes")} rows={rows} columns={SIZES()} keyOf={(row) => `${row.namespace}/${row.job}`} />} />
       ) : (
@@ -200,12 +204,23 @@ function RightSizes() {
 const submitWith = (row: RightSizeRow): string =>
   `/console/submit?from=${encodeURIComponent(`${row.namespace}/${row.job}`)}&namespace=${encodeURIComponent(row.namespace)}&gpu=${encodeURIComponent(row.suggested)}`;
 
+// Over the latest runs of their jobs; those that could save most come first.
+const TEAMS = (): Column<TeamSavings>[] => [
+  { id: "team", title: t("team"), cell: (team) => <a href={`${pathTo("jobs")}?namespace=${encodeURIComponent(team.namespace)}`}>{[team.namespace, team.project].filter(Boolean).join(" / ")}</a> },
+  { id: "jobs", title: t("savableJobs"), number: true, cell: (team) => team.jobs },
+  { id: "saved", title: t("savedGpus"), number: true, cell: (team) => gpus(team.savedGpus) },
+  { id: "savable-hours", title: t("savableHours"), number: true, cell: (team) => <span class="strong">{number(team.savableHours)}</span> },
+  { id: "saved-hours", title: t("savedHours"), number: true, cell: (team) => number(team.savedHours) },
+];
+
 const SIZES = (): Column<RightSizeRow>[] => [
   { id: "job", title: t("job"), cell: (row) => <JobLink job={{ namespace: row.namespace, name: row.job, number: row.number }} /> },
   { id: "user", title: t("user"), cell: (row) => shortUser(row.user) },
   { id: "request", title: t("request"), cell: (row) => row.request },
   { id: "size", title: t("rightSize"), cell: (row) => (row.suggested ? <a class="strong" href={submitWith(row)}>{row.suggested}</a> : "–") },
   { id: "saved", title: t("savedGpus"), number: true, cell: (row) => gpus(row.savedGpus) },
+  { id: "savable-hours", title: t("savableHours"), number: true, cell: (row) => number(row.savableHours) },
+  { id: "saved-hours", title: t("savedHours"), number: true, cell: (row) => number(row.savedHours) },
   { id: "peak", title: t("peak"), cell: (row) => (row.peakMiB ? t("usedOf", gib(row.peakMiB), gib(row.promisedMiB)) : "–") },
   { id: "load", title: t("meanUtilization"), number: true, cell: (row) => (row.meanUtilization === null ? "–" : percent(row.meanUtilization)) },
   { id: "measured", title: t("measuredOver"), cell: (row) => t("runsMeasured", row.runs, duration(row.deviceSeconds)) },

@@ -59,6 +59,20 @@ export const PAGES = {
   partClosed: ["takes no new work", "不接受新作业"],
   waitsLongest: ["Waits longest", "等待最久"],
   noOwnJobsText: ["Jobs that {0} submits are listed here.", "{0} 提交的作业会显示在这里。"],
+  thisMachine: ["This machine", "本机"],
+  machineHas: ["CPUs: {0}, memory: {1}", "CPU：{0}，内存：{1}"],
+  machineNoGpu: [
+    "No GPU can be used here: jobs run on the CPUs. A job that requests a GPU runs there with --cpu-fallback.",
+    "本机没有可用的 GPU：作业在 CPU 上运行。请求 GPU 的作业加上 --cpu-fallback 也可在 CPU 上运行。",
+  ],
+  machineShares: [
+    "Several jobs can share a GPU, such as --gpus 0.5 each. Nothing enforces their shares here.",
+    "多个作业可以共享一块 GPU，例如各用 --gpus 0.5。本机不强制限制各作业的份额。",
+  ],
+  machineSharesBy: ["Several jobs can share a GPU, such as --gpus 0.5 each. Shares are enforced by {0}.", "多个作业可以共享一块 GPU，例如各用 --gpus 0.5。份额由 {0} 强制限制。"],
+  firstJob: ["Your first job", "第一个作业"],
+  hostOf: ["{0} CPUs, {1} of memory", "{0} 个 CPU，{1} 内存"],
+  host: ["Host", "主机"],
   nothingWaitsText: ["A job that is submitted now starts as soon as its GPUs are free.", "现在提交的作业会在 GPU 空闲时立即启动。"],
   // Jobs
   select: ["Select", "选择"],

@@ -8,7 +8,18 @@ from typing import Final
 
 from dovetail import names
 from dovetail.answers.inventory import DeviceUse, Inventory, NodeUse, enforcing
-from dovetail.answers.nodes import DeviceRow, InventoryRow, NodeRow, OtherTenants, TenantCounts, TenantRow, Totals
+from dovetail.answers.nodes import (
+    DeviceRow,
+    InventoryRow,
+    NodeRow,
+    OtherTenants,
+    Runs,
+    TenantCounts,
+    TenantRow,
+    Totals,
+)
+from dovetail.api.builtin import Node
+from dovetail.formats.quantities import mebibytes, milli
 
 # What stands for a figure that there is not.
 NONE: Final = "-"
@@ -62,11 +73,31 @@ def node_row(node: NodeUse, *, sees: Sees = _everything) -> NodeRow:
         rack=node.rack,
         driver_version=status.driver_version,
         runtime_version=status.runtime_version,
+        runs="Containers" if node.node is None else runs(node.node),
+        cpus=None if node.node is None else host_cpus(node.node),
+        host_memory_mib=None if node.node is None else host_memory_mib(node.node),
         enforces=enforcing(status.enforcement),
         enforcement=status.enforcement,
         observed_at=status.observed_at,
         devices=device_rows(node, sees=sees),
     )
+
+
+def runs(node: Node) -> Runs:
+    """What becomes of a job's program on the node."""
+    if names.SIMULATED_NODE in node.metadata.annotations:
+        return "Nothing"
+    return "Processes" if node.status.node_info.container_runtime_version == names.PROCESSES else "Containers"
+
+
+def host_cpus(node: Node) -> float:
+    """The CPUs that pods may get."""
+    return milli(node.status.allocatable.get("cpu", "0"), rounding="down") / 1000
+
+
+def host_memory_mib(node: Node) -> int:
+    """The memory that pods may get."""
+    return mebibytes(node.status.allocatable.get("memory", "0"), rounding="down")
 
 
 def device_rows(node: NodeUse, *, sees: Sees = _everything) -> list[DeviceRow]:

@@ -10,6 +10,9 @@ from dovetail.api.gpunode import Cause, Enforcement
 from dovetail.gpu.request import WHOLE_MILLI
 
 
+Runs = Literal["Containers", "Processes", "Nothing"]
+
+
 class TenantRow(Row, frozen=True, kw_only=True):
     """A pod that holds a device or a share of it.
 
@@ -84,7 +87,9 @@ class NodeRow(Row, frozen=True, kw_only=True):
     """A node with GPUs. `takesWork` says whether one of its devices takes new work; if not, `message` says why.
 
     `stale` says why the figures of its devices do not count; empty where they do. `rack` is its domain of the network's
-    level of this name; empty without one.
+    level of this name; empty without one. `runs` says what becomes of a job's program there: a container, a process of
+    the machine itself, or nothing on a simulated node. `cpus` and `hostMemoryMiB` are what pods may get of the host;
+    null where the node is gone.
     """
 
     # The columns of a table of nodes in a notebook.
@@ -98,6 +103,9 @@ class NodeRow(Row, frozen=True, kw_only=True):
     rack: str
     driver_version: str
     runtime_version: str
+    runs: Runs
+    cpus: float | None
+    host_memory_mib: int | None
     enforces: str
     enforcement: Enforcement
     observed_at: str | None

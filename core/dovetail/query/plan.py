@@ -1,6 +1,9 @@
 """The plan of the queue, from the estimates that the operator has written into the jobs. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from dovetail.answers.inventory import NodeUse
 from dovetail.answers.jobs import JobReference, end_of, job_reference
@@ -13,12 +16,23 @@ from dovetail.cluster.availability import is_leaving
 from dovetail.formats.timestamps import moment
 
 
-def plan_rows(jobs: Iterable[GPUJob], *, waiting: Sequence[GPUJob], reader: Reader) -> Iterator[PlanRow]:
-    """Those of the jobs that run or have an estimated start; `waiting` are all for which room is kept."""
+def plan_rows(
+    jobs: Iterable[GPUJob], *, waiting: Sequence[GPUJob], reader: Reader, bounded: bool = False
+) -> Iterator[PlanRow]:
+    """Those of the jobs that run or have an estimated start; `waiting` are all for which room is kept.
+
+    `bounded` leaves out those that just run: without planned nodes, a gap that they fill, or an announced end.
+    """
+    rooms = _rooms_by_node(waiting)
     for job in jobs:
         if not reader.sees(job.metadata.namespace):
             continue
-        if (row := plan_row(job, fills=filled_gap(job, waiting=waiting, reader=reader))) is not None:
+        fills = _gap_in(rooms, job=job, reader=reader)
+        # Thousands of jobs just run, and a row of each takes longer than all other rows.
+        if bounded and fills is None and job.status.preemption is None and not _planned(job):
+            continue
+        row = plan_row(job, fills=fills)
+        if row is not None and (not bounded or row.planned or row.fills or row.leaves_at):
             yield row
 
 
@@ -43,23 +57,50 @@ def kept_rooms(job: GPUJob, *, reader: Reader) -> Iterator[KeptRoom]:
         )
 
 
-def filled_gap(job: GPUJob, *, waiting: Sequence[GPUJob], reader: Reader) -> FilledGap | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Room:
+    """Room that is kept for a waiting job from this time on, and its rank among all such jobs."""
+
+    rank: int
+    job: GPUJob
+    created: datetime
+    needed: datetime
+
+
+def _rooms_by_node(waiting: Sequence[GPUJob]) -> Mapping[str, Sequence[_Room]]:
+    found: dict[str, list[_Room]] = defaultdict(list)
+    for rank, job in enumerate(waiting):
+        place = job.status.queue
+        if place is None or place.reserved is None:
+            continue
+        created, needed = moment(job.metadata.creation_timestamp), moment(place.reserved.time)
+        room = _Room(rank=rank, job=job, created=created, needed=needed)
+        for node in place.reserved.nodes:
+            found[node.name].append(room)
+    return found
+
+
+def _gap_in(rooms: Mapping[str, Sequence[_Room]], *, job: GPUJob, reader: Reader) -> FilledGap | None:
     """The gap before a waiting job that this one uses; None if it uses none.
 
     It backfills if it was submitted later, has workers on a node of the kept room, and ends before that is needed.
     """
     status = job.status
-    if status.start_time is None or is_finished(job) or not (ends := end_of(job)):
+    if status.start_time is None or is_finished(job):
         return None
-    for other in waiting:
-        place = other.status.queue
-        if place is None or place.reserved is None or other.metadata.uid == job.metadata.uid:
-            continue
-        is_later = moment(job.metadata.creation_timestamp) > moment(other.metadata.creation_timestamp)
-        shares_nodes = not {each.name for each in place.reserved.nodes}.isdisjoint(status.nodes)
-        if is_later and shares_nodes and moment(ends) <= moment(place.reserved.time):
-            return FilledGap(job=_named(other, reader=reader), until=place.reserved.time)
-    return None
+    # Times are read for jobs on such nodes alone.
+    near = [room for node in status.nodes for room in rooms.get(node, ()) if room.job.metadata.uid != job.metadata.uid]
+    if not near or not (ends := end_of(job)):
+        return None
+    created, end = moment(job.metadata.creation_timestamp), moment(ends)
+    first = min(
+        (room for room in near if created > room.created and end <= room.needed),
+        key=lambda each: each.rank,
+        default=None,
+    )
+    if first is None or first.job.status.queue is None or first.job.status.queue.reserved is None:
+        return None
+    return FilledGap(job=_named(first.job, reader=reader), until=first.job.status.queue.reserved.time)
 
 
 def plan_row(job: GPUJob, *, fills: FilledGap | None = None) -> PlanRow | None:

@@ -45,18 +45,33 @@ class RightSizes:
     teams: list[TeamSavings]
 
 
-def right_sizes(jobs: Iterable[GPUJob], *, now: datetime) -> RightSizes:
-    """The right sizes of these jobs, with the figures of their runs so far."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredJob:
+    """A job with its right size; None without any measurement. An accepted one saves `saved_gpus` in its latest run."""
+
+    job: GPUJob
+    size: RightSizeRow | None
+    saved_gpus: float
+
+
+def measured(jobs: Iterable[GPUJob], *, now: datetime) -> list[MeasuredJob]:
+    """Those of these jobs, with the figures of their runs so far, of which something was measured or is saved."""
+    found = (MeasuredJob(job=job, size=measured_size(job, now=now), saved_gpus=saved_by_accepted(job)) for job in jobs)
+    return [each for each in found if each.size is not None or each.saved_gpus]
+
+
+def right_sizes(jobs: Iterable[MeasuredJob]) -> RightSizes:
+    """The right sizes of these jobs."""
     latest: dict[tuple[str, str, str], tuple[str, RightSizeRow]] = {}
-    measured: list[RightSizeRow] = []
-    for job in jobs:
-        if (found := measured_size(job, now=now)) is None:
+    sizes: list[RightSizeRow] = []
+    for each in jobs:
+        if each.size is None:
             continue
-        measured.append(found)
-        key = (*name_of_runs(job), found.user)
-        if key not in latest or latest[key][0] < job.metadata.creation_timestamp:
-            latest[key] = job.metadata.creation_timestamp, found
-    return RightSizes(rows=[row for _, row in latest.values()], teams=_teams(measured))
+        sizes.append(each.size)
+        created, key = each.job.metadata.creation_timestamp, (*name_of_runs(each.job), each.size.user)
+        if key not in latest or latest[key][0] < created:
+            latest[key] = created, each.size
+    return RightSizes(rows=[row for _, row in latest.values()], teams=_teams(sizes))
 
 
 def _teams(rows: Iterable[RightSizeRow]) -> list[TeamSavings]:

@@ -216,13 +216,13 @@ class ClusterCache:
 
     def with_figures(self, job: GPUJob, *, now: datetime) -> GPUJob:
         """The job with the figures of its current run, which its status gets at the end of the run."""
-        pods = (
-            pod
-            for node in job.status.nodes
-            for pod in self.pods_on(node)
-            if pod.metadata.namespace == job.metadata.namespace and job_of(pod) == job.metadata.name
-        )
-        return with_figures_so_far(job, pods=pods, gpunodes=self._gpunodes.store, now=now)
+        return _with_figures(job, pods_on=self._pods_on, gpunodes=self._gpunodes.store, now=now)
+
+    def all_with_figures(self, *, now: datetime) -> Callable[[], list[GPUJob]]:
+        """All jobs of this moment with these figures, for another thread to compute."""
+        jobs, gpunodes = list(self._jobs.store.values()), dict(self._gpunodes.store)
+        pods_on = {node: dict(pods) for node, pods in self._pods_on.items()}
+        return lambda: [_with_figures(job, pods_on=pods_on, gpunodes=gpunodes, now=now) for job in jobs]
 
     def node_use(self, name: str) -> NodeUse | None:
         """A node with GPUs and who holds them; None for another node."""
@@ -414,6 +414,19 @@ class ClusterCache:
             self._namespaces[namespace] -= 1
             if self._namespaces[namespace] <= 0:
                 del self._namespaces[namespace]
+
+
+def _with_figures(
+    job: GPUJob, *, pods_on: Mapping[str, Mapping[str, Pod]], gpunodes: Mapping[str, GPUNode], now: datetime
+) -> GPUJob:
+    """`pods_on` are the pods by node and key."""
+    pods = (
+        pod
+        for node in job.status.nodes
+        for pod in pods_on.get(node, {}).values()
+        if pod.metadata.namespace == job.metadata.namespace and job_of(pod) == job.metadata.name
+    )
+    return with_figures_so_far(job, pods=pods, gpunodes=gpunodes, now=now)
 
 
 def _may_hold(pod: Pod) -> bool:

@@ -1,7 +1,9 @@
 """Serves the console's files. Every path below `/console/` that names no file is the page, which reads the path."""
 
+import html
 import mimetypes
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,11 +22,22 @@ _POLICY: Final = (
     "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-# Every page begins with these answers. The browser asks for them while it reads the script.
 _END_OF_HEAD: Final = b"</head>"
-_AT_ONCE: Final = b"".join(
-    b'<link rel="preload" as="fetch" crossorigin href="%s">' % path for path in (b"/api/v3/me", b"/api/v3/snapshot")
-)
+# The answers that every page begins with. The browser asks for them while it reads the script.
+_ME: Final = "/api/v3/me"
+_SNAPSHOT: Final = "/api/v3/snapshot"
+# What a page asks for in addition, by its name, as it writes it: these answers are small, so they come before the
+# snapshot. A page with one of these parameters asks for something else.
+_OF_PAGES: Final[Mapping[str, Sequence[str]]] = {
+    "": ("/api/v3/findings",),
+    "overview": ("/api/v3/findings",),
+    "plan": ("/api/v3/plan?bounded=true&limit=1000",),
+    "quotas": ("/api/v3/quotas",),
+    "usage": ("/api/v3/usage?by=Namespace", "/api/v3/usage?by=Day"),
+    "waste": ("/api/v3/right-sizes?limit=100",),
+}
+_OTHERWISE: Final = frozenset({"by", "days"})
+_JOB: Final = re.compile(r"job/([a-z0-9.-]+)/([a-z0-9.-]+)")
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -82,7 +95,10 @@ class Files:
         headers = {**_HEADERS, "Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
         # A provider sends a browser back with another user's session to come.
         at_once = request.path != CALLBACK_PATH and self._signed_in(request)
-        body = found.content.replace(_END_OF_HEAD, _AT_ONCE + _END_OF_HEAD, 1) if at_once else found.content
+        body = found.content
+        if at_once:
+            asked = [_ME, *_own_answers(request.match_info.get("page", ""), query=request.query), _SNAPSHOT]
+            body = body.replace(_END_OF_HEAD, b"".join(map(_preload, asked)) + _END_OF_HEAD, 1)
         return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
     async def asset(self, request: web.Request) -> web.Response:
@@ -106,6 +122,17 @@ class Files:
                 if path.is_file()
             }
         return self._files
+
+
+def _own_answers(page: str, *, query: Collection[str]) -> Sequence[str]:
+    """The answers that this page asks for."""
+    if (job := _JOB.fullmatch(page)) is not None:
+        return [f"/api/v3/jobs/{job[1]}/{job[2]}"]
+    return () if _OTHERWISE & set(query) else _OF_PAGES.get(page, ())
+
+
+def _preload(path: str) -> bytes:
+    return f'<link rel="preload" as="fetch" crossorigin href="{html.escape(path)}">'.encode()
 
 
 def _kind(path: Path) -> str:

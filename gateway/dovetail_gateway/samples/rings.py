@@ -73,6 +73,15 @@ class Grid:
         """The seconds of a step."""
         return TIERS[self.tier].seconds
 
+    @property
+    def end(self) -> int:
+        """The end of the last step."""
+        return self.start + self.count * self.step
+
+    def since(self, start: int) -> "Grid":
+        """The steps from that one on."""
+        return Grid(tier=self.tier, start=start, count=(self.end - start) // self.step)
+
 
 def grid(*, since: int, until: int, now: int) -> Grid:
     """The finest steps that reach back to `since`, at most as many as are kept."""
@@ -106,6 +115,8 @@ class Rings:
         self._times = [np.full(tier.count, -1, np.int64) for tier in TIERS]
         self._kept = [{each.name: np.empty((tier.count, 0), each.dtype) for each in columns} for tier in TIERS]
         self._last = -1
+        # Counts rows of other processes: unlike samples of now, they change the past.
+        self.revision = 0
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -163,6 +174,7 @@ class Rings:
         """Put a row that was kept elsewhere. Raises `ValueError` for one of other columns."""
         if len(row.data) != len(row.subjects) * sum(column.dtype.itemsize for column in self.columns):
             raise ValueError(f"{len(row.data)} bytes are no samples of {len(row.subjects)} subjects")
+        self.revision += 1
         slots, place, offset = self._slots_of(row.subjects, at=row.at), self._place(row.tier, row.at), 0
         for column in self.columns:
             found = np.frombuffer(row.data, column.dtype, len(row.subjects), offset)
@@ -176,6 +188,7 @@ class Rings:
 
     def restored(self) -> None:
         """Compute the coarser steps that were not complete from the finer ones, after the last `restore`."""
+        self.revision += 1
         if self._last >= 0:
             self._fold(self._last)
 

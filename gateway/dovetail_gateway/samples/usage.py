@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from types import MappingProxyType
 from typing import Final
 
 from dovetail_gateway.samples.readings import Holding
@@ -48,39 +47,46 @@ class Ledger:
     """GPU time by account. Mutable."""
 
     def __init__(self) -> None:
-        self._used: dict[Account, Used] = {}
+        # By day: an answer reads a month of a year.
+        self._used: dict[date, dict[Account, Used]] = {}
         self._changed: set[Account] = set()
 
     def add(self, more: Mapping[Account, Used]) -> None:
         """Add time."""
         for account, used in more.items():
-            self._used[account] = self._used.get(account, Used()).plus(used)
+            day = self._used.setdefault(account.day, {})
+            day[account] = day.get(account, Used()).plus(used)
             self._changed.add(account)
 
     def restore(self, known: Mapping[Account, Used]) -> None:
         """Take what another process counted."""
         for account, used in known.items():
-            self._used[account] = self._used.get(account, Used()).at_least(used)
+            day = self._used.setdefault(account.day, {})
+            day[account] = day.get(account, Used()).at_least(used)
 
     def take_changed(self) -> dict[Account, Used]:
         """The accounts that changed since this was last called."""
-        found = {account: self._used[account] for account in self._changed}
+        found = {account: self._used[account.day][account] for account in self._changed}
         self._changed.clear()
         return found
 
-    def between(self, since: date, *, until: date) -> Mapping[Account, Used]:
-        """The accounts of the days from `since`, before `until`."""
-        return MappingProxyType({each: used for each, used in self._used.items() if since <= each.day < until})
+    def between(self, since: date, *, until: date) -> dict[Account, Used]:
+        """The accounts of the days from `since`, before `until`, as they are now."""
+        found = dict[Account, Used]()
+        for day, used in self._used.items():
+            if since <= day < until:
+                found.update(used)
+        return found
 
     def forget(self, *, before: date) -> None:
         """Drop the days before that one."""
-        self._used = {each: used for each, used in self._used.items() if each.day >= before}
-        self._changed &= self._used.keys()
+        self._used = {day: used for day, used in self._used.items() if day >= before}
+        self._changed = {each for each in self._changed if each.day >= before}
 
     @property
     def first_day(self) -> date | None:
         """The earliest day; None without any."""
-        return min((each.day for each in self._used), default=None)
+        return min(self._used, default=None)
 
 
 def spent(holdings: Iterable[Holding], *, since: datetime, until: datetime) -> dict[Account, Used]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dovetail import names
+from dovetail.answers.node_rows import runs
 from dovetail.api.builtin import Node
 from dovetail.api.reasons import problems as says
 from dovetail_gateway.routing.problems import RequestFailedError
@@ -29,11 +30,7 @@ def with_images(spec: dict[str, Any], *, nodes: Iterable[Node]) -> dict[str, Any
 
 def _run_no_images(nodes: Iterable[Node]) -> bool:
     found = list(nodes)
-    return bool(found) and all(
-        names.SIMULATED_NODE in node.metadata.annotations
-        or node.status.node_info.container_runtime_version == names.PROCESSES
-        for node in found
-    )
+    return bool(found) and all(runs(node) != "Containers" for node in found)
 
 
 def _containers(spec: dict[str, Any]) -> list[dict[str, Any]]:

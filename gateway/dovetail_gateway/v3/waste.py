@@ -8,7 +8,7 @@ from typing import Any, Final
 from dovetail.answers.waste import RightSizePage, RightSizeRow
 from dovetail.query.right_sizes import right_sizes
 from dovetail_gateway.cluster.answers import Answers
-from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.cluster.measured_jobs import MeasuredJobs
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.paging import page
 from dovetail_gateway.v3.types.common import Page
@@ -20,22 +20,21 @@ _LARGEST: Final = 10_000_000
 class Waste:
     """The handlers of right sizes and findings."""
 
-    def __init__(self, cache: ClusterCache, *, answers: Answers, now: Callable[[], datetime]) -> None:
-        self._cache = cache
+    def __init__(self, measured: MeasuredJobs, *, answers: Answers, now: Callable[[], datetime]) -> None:
+        self._measured = measured
         self._now = now
         self._answers = answers
 
     async def list_right_sizes(self, call: Call[Nothing, Page, Any]) -> Answer:
         """A page of right sizes, those that save the most GPUs first."""
         wanted = call.query
-        now = self._now()
-        jobs = [
-            self._cache.with_figures(job, now=now)
-            for job in self._cache.jobs.values()
-            if call.sees.sees(job.metadata.namespace) and wanted.namespace in {None, job.metadata.namespace}
+        jobs = await self._measured.all(now=self._now())
+        own = [
+            each
+            for each in jobs
+            if call.sees.sees(each.job.metadata.namespace) and wanted.namespace in {None, each.job.metadata.namespace}
         ]
-        # In a thread: thousands of jobs take a while, and the objects never change.
-        found = await asyncio.to_thread(right_sizes, jobs, now=now)
+        found = await asyncio.to_thread(right_sizes, own)
         rows = {_key(row): row for row in found.rows}
         chosen, after = page(sorted(rows), cursor=wanted.cursor, limit=wanted.limit)
         items = [rows[key] for key in chosen]

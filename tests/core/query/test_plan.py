@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from dovetail.answers.plan import FilledGap
 from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.api.gpujob import GPUJob
-from dovetail.query.plan import filled_gap, has_room_kept, kept_rooms, plan_row, plan_rows, windows
+from dovetail.query.plan import has_room_kept, kept_rooms, plan_row, plan_rows, windows
 from tests.core.query.test_quotas import make_quota
 from tests.operator_.builders import at, make_job
 
@@ -81,6 +82,11 @@ def test_room_is_kept_node_by_node_with_what_is_free_of_it() -> None:
     assert (list(kept_rooms(make_job(), reader=EVERYTHING)), has_room_kept(waits())) == ([], True)
 
 
+def gap_of(job: GPUJob, *, waiting: list[GPUJob], reader: Reader) -> FilledGap | None:
+    rows = list(plan_rows([job], waiting=waiting, reader=reader))
+    return rows[0].fills if rows else None
+
+
 @pytest.mark.parametrize(
     ("change", "fills"),
     [
@@ -111,10 +117,10 @@ def test_a_job_fills_a_gap_that_came_later_and_ends_before_its_nodes_are_needed(
     limit = {} if how["limit"] is None else {"activeDeadlineSeconds": how["limit"]}
     status = {"phase": how["phase"], "nodes": how["nodes"], "startTime": how["start"]}
     job = make_job("small", meta={"creationTimestamp": at(how["created"])}, status=status, **limit)
-    found = filled_gap(job, waiting=[make_job("plain"), job, waits()], reader=EVERYTHING)
+    found = gap_of(job, waiting=[make_job("plain"), job, waits()], reader=EVERYTHING)
     assert (found is not None) == fills
     assert found is None or (found.until, found.job and found.job.name) == (at(1000), "large")
-    hidden = filled_gap(job, waiting=[waits(namespace="other")], reader=reader_of("team"))
+    hidden = gap_of(job, waiting=[waits(namespace="other")], reader=reader_of("team"))
     assert hidden is None or hidden.job is None
 
 
@@ -123,6 +129,33 @@ def test_the_plan_has_the_rows_that_its_reader_sees() -> None:
     jobs = [make_job(name, meta={"namespace": name}, status=running) for name in ("team", "other")]
     found = plan_rows([*jobs, make_job()], waiting=[], reader=reader_of("team"))
     assert [(each.namespace, each.name) for each in found] == [("team", "team")]
+
+
+def test_of_several_gaps_the_one_before_the_first_waiting_job_counts() -> None:
+    small = make_job(
+        "small",
+        meta={"creationTimestamp": at(-400)},
+        status={"phase": "Running", "nodes": ["b", "a"], "startTime": at(-100)},
+        activeDeadlineSeconds=300,
+    )
+    first = waits("first", time=at(2000), nodes=[{"name": "a", "workers": 1}])
+    found = [gap_of(small, waiting=order, reader=EVERYTHING) for order in ([first, waits()], [waits(), first])]
+    assert [each and each.until for each in found] == [at(2000), at(1000)]
+
+
+def test_a_bounded_plan_leaves_out_what_just_runs() -> None:
+    running = {"phase": "Running", "startTime": at(-9), "nodes": ["a"], "devices": [DEVICE]}
+    jobs = [
+        make_job("runs", status=running),
+        make_job("leaves", status=running | {"preemption": {"count": 1, "at": at(30), "by": "uid-y"}}),
+        make_job("was-preempted", status=running | {"preemption": {"count": 1}}),
+        make_job("fills", meta={"creationTimestamp": at(-400)}, status=running, activeDeadlineSeconds=300),
+        make_job("starting", status={"phase": "Starting", "placement": PLACEMENT, "admittedTime": at(-9)}),
+        make_job("estimated", status={"phase": "Queued", "queue": PLACE}),
+        waits(),
+    ]
+    found = plan_rows(jobs, waiting=[waits()], reader=EVERYTHING, bounded=True)
+    assert [each.name for each in found] == ["leaves", "fills", "starting", "large"]
 
 
 def test_windows_come_by_their_start_whichever_quota_has_them() -> None:

@@ -9,7 +9,7 @@ import pytest
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.reasons.clause import Sentence
-from dovetail.query.right_sizes import accepted, measured_size, right_sizes
+from dovetail.query.right_sizes import accepted, measured, measured_size, right_sizes
 
 NOW = datetime(2026, 11, 3, 12, tzinfo=UTC)
 
@@ -139,7 +139,7 @@ def test_teams_add_up_all_measured_runs_and_rows_are_the_latest_of_a_name() -> N
         **start,
     )
     busy = job(load=0.95, metadata=of_project("speech", name="busy"), **start)
-    found = right_sizes([first, later, busy], now=NOW)
+    found = right_sizes(measured([first, later, busy], now=NOW))
     assert sorted(row.job for row in found.rows) == ["busy", "train-2"]
     (team,) = found.teams
     assert (team.namespace, team.project, team.jobs, team.saved_gpus) == ("red", "vision", 2, pytest.approx(2.1))

@@ -169,6 +169,9 @@ def node_row(api: RbacApiServer, sees: Sees, name: str) -> Values:
         "rack": labels.get(RACK, ""),
         "driverVersion": status.get("driverVersion", ""),
         "runtimeVersion": status.get("runtimeVersion", ""),
+        "runs": "Containers",
+        "cpus": 64 if name in api.objects["nodes"] else None,
+        "hostMemoryMiB": (256 << 10) if name in api.objects["nodes"] else None,
         "enforcement": {
             each: each == "mps" and name == "one" for each in ("mps", "turns", "timeSlicing", "mig", "checkpoint")
         }

@@ -1,7 +1,7 @@
 // Job: its state and the reason first, then what would change it or what it prints, and what can be done with it.
 import { SearchX } from "lucide";
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { ApiError, get, jobPath } from "../../api/client";
 import type { Explanation, JobDetails, JobRow } from "../../api/types";
 import { ButtonLink } from "../../design/button";
@@ -25,8 +25,10 @@ import { current, useExplanation, Why } from "./why";
 
 export function JobPage() {
   const [namespace = "", name = ""] = place.value.rest;
-  const row = jobOf(`${namespace}/${name}`);
-  const details = useDetails(namespace, name, row);
+  const listed = jobOf(`${namespace}/${name}`);
+  const details = useDetails(namespace, name, listed);
+  // One job is there long before the list of all.
+  const row = listed ?? (sequence() < 0 ? details?.row : undefined);
   const explanation = useExplanation(row);
   if (!row) return sequence() < 0 ? <Skeleton lines={8} /> : <Missing namespace={namespace} name={name} />;
   const ended = FINISHED.has(row.phase);
@@ -86,19 +88,36 @@ const Missing = ({ namespace, name }: { namespace: string; name: string }) => (
   </>
 );
 
-// Spec and status, read again whenever the job's row changes.
-function useDetails(namespace: string, name: string, row: JobRow | undefined): JobDetails | null {
+const stateOf = (row: JobRow): string => `${row.uid} ${row.phase} ${row.reason} ${row.priority} ${row.startedAt} ${row.completedAt}`;
+
+// Spec and status: at once, and again whenever the job's row changes.
+function useDetails(namespace: string, name: string, listed: JobRow | undefined): JobDetails | null {
   const details = useSignal<JobDetails | null>(null);
-  const changed = row ? `${row.uid} ${row.phase} ${row.reason} ${row.priority} ${row.startedAt} ${row.completedAt}` : "";
+  const asking = useRef(false);
+  const before = sequence() < 0;
+  const changed = listed ? stateOf(listed) : "";
+  const latest = useRef(changed);
+  latest.current = changed;
   useEffect(() => {
-    if (!changed) return;
-    void get<JobDetails>(jobPath(namespace, name)).then(
-      (found) => (details.value = found),
-      (error: unknown) => {
+    const ask = async (again: boolean): Promise<void> => {
+      asking.current = true;
+      try {
+        details.value = await get<JobDetails>(jobPath(namespace, name));
+      } catch (error) {
         if (!(error instanceof ApiError)) details.value = null;
-      },
-    );
-  }, [namespace, name, changed]);
+        again = false;
+      }
+      asking.current = false;
+      // The list may have been read later than this.
+      if (again && latest.current && differs(latest.current)) await ask(false);
+    };
+    const known = (): string | null => {
+      const found = details.peek();
+      return found && stateOf(found.row);
+    };
+    const differs = (state: string): boolean => state !== known();
+    if ((changed || before) && !asking.current && differs(changed)) void ask(true);
+  }, [namespace, name, changed, before]);
   return details.value;
 }
 

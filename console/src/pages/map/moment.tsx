@@ -44,7 +44,7 @@ export function useThen(): Then {
           if (error instanceof ApiError) read.value = { found: null, problem: error.message };
         },
       );
-    const first = setTimeout(() => void ask(), DRAG_MS);
+    const first = setTimeout(() => void ask(), read.peek().found ? DRAG_MS : 0);
     return () => {
       clearTimeout(first);
       stop.abort();

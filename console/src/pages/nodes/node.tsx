@@ -8,7 +8,7 @@ import { Empty, Skeleton } from "../../design/empty";
 import { MeterLine } from "../../design/meter";
 import { PageHead } from "../../design/page";
 import { type Column, Table } from "../../design/table";
-import { age, gib, gpus, percent } from "../../format";
+import { age, gib, gpus, number, percent } from "../../format";
 import { jobs, keyOf, nodes, sequence } from "../../live/store";
 import { English, FINISHED, JobLink, PhaseBadge, requestOf, shortUser } from "../../parts/basics";
 import { DeviceBadge, NodeBadge } from "../../parts/devices";
@@ -74,6 +74,7 @@ function powerOf(node: NodeRow): string {
 
 function factsOf(node: NodeRow): Fact[] {
   const facts: Fact[] = [[t("model"), modelsOf(node)]];
+  if (node.cpus !== null && node.hostMemoryMiB !== null) facts.push([t("host"), t("hostOf", number(node.cpus), gib(node.hostMemoryMiB))]);
   if (node.pool) facts.push([t("pool"), node.pool]);
   if (node.rack) facts.push([t("rack"), node.rack]);
   if (node.driverVersion) facts.push([t("driver"), node.driverVersion]);

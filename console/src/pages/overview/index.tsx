@@ -17,6 +17,7 @@ import { pathTo } from "../../router";
 import { t } from "../../texts";
 import { ClusterCharts } from "../../time/charts";
 import { Findings } from "./findings";
+import { ThisMachine } from "./machine";
 import { chosenNamespace, Models } from "./models";
 
 const SHOWN = 6;
@@ -25,6 +26,7 @@ export function OverviewPage() {
   return (
     <>
       <PageHead title={t("overview")} />
+      <ThisMachine />
       <Cluster />
       <ClusterCharts />
       <div class="halves">

@@ -31,9 +31,8 @@ export const requestOf = (): Request => ({
   after: values("after"),
 });
 
-// Machines that run containers; simulated nodes and one's own machine run no images.
-const RUNS_IMAGES = /^(containerd|cri-o|docker)/;
-export const needsImage = (): boolean => nodes.value.some((node) => RUNS_IMAGES.test(node.runtimeVersion));
+// Simulated nodes and one's own machine run no images.
+export const needsImage = (): boolean => nodes.value.some((node) => node.runs === "Containers");
 
 const NAME = /^[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?$/;
 

@@ -14,8 +14,10 @@ from dovetail.api.reasons import problems as says
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.models import normalise
 from dovetail.jobs.runs import end_of_run
-from dovetail.query.right_sizes import measured_size, saved_by_accepted
+from dovetail.query.right_sizes import MeasuredJob
+from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.cluster.measured_jobs import MeasuredJobs
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.samples.readings import Holding, Place
@@ -32,52 +34,34 @@ _NOTHING: Final = Used()
 class GPUTime:
     """The handler of `/api/v3/usage`."""
 
-    def __init__(self, cache: ClusterCache, *, sampler: Sampler, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, cache: ClusterCache, *, measured: MeasuredJobs, sampler: Sampler, now: Callable[[], datetime]
+    ) -> None:
         self._cache = cache
+        self._measured = measured
         self._sampler = sampler
         self._now = now
 
     async def get_usage(self, call: Call[Nothing, UsageQuery, Any]) -> Answer:
         """GPU time of the namespaces that the caller may list, by group, the most first."""
-        wanted = call.query
+        wanted, settings, ledger = call.query, self._cache.settings, self._sampler.ledger
         since, until = self._days(wanted)
-        prices = {normalise(model).family: price for model, price in self._cache.settings.gpu_hour_prices.items()}
-        used = {
-            account: each
-            for account, each in self._sampler.ledger.between(since, until=until).items()
-            if call.sees.sees(account.namespace) and wanted.namespace in {None, account.namespace}
-        }
-        savings = await self._savings(used)
-        groups: dict[str, list[Account]] = defaultdict(list)
-        for account in used:
-            groups[_group(account, by=wanted.by)].append(account)
-        rows = [_row(group, of=of, used=used, savings=savings, prices=prices) for group, of in groups.items()]
-        order = (lambda row: (row.group,)) if wanted.by == "Day" else (lambda row: (-row.gpu_hours, row.group))
-        first = self._sampler.ledger.first_day
-        found = Usage(
-            since=since.isoformat(),
-            until=until.isoformat(),
-            kept_since=None if first is None else first.isoformat(),
-            currency=self._cache.settings.currency,
-            items=sorted(rows, key=order),
-            total=_row("", of=list(used), used=used, savings=savings, prices=prices),
+        jobs = await self._measured.all(now=self._now())
+        question = _Question(
+            wanted=wanted,
+            since=since,
+            until=until,
+            now=self._now(),
+            first_day=ledger.first_day,
+            sees=call.sees,
+            prices={normalise(model).family: price for model, price in settings.gpu_hour_prices.items()},
+            currency=settings.currency,
+            places=dict(self._sampler.places),
         )
-        return Answer(value=found)
-
-    async def _savings(self, accounts: Collection[Account]) -> Mapping[Account, "_Saved"]:
-        """What right sizes save on these accounts."""
-        if not accounts:
-            return {}
-        now, namespaces = self._now(), {account.namespace for account in accounts}
-        first = datetime.combine(min(account.day for account in accounts), datetime.min.time(), UTC)
-        jobs = [
-            self._cache.with_figures(job, now=now)
-            for job in self._cache.jobs.values()
-            if job.metadata.namespace in namespaces and _has_run_since(job, first=first)
-        ]
-        # In a thread: thousands of jobs take a while, and the objects never change.
-        places = dict(self._sampler.places)
-        return await asyncio.to_thread(_savings_of, jobs, accounts=accounts, places=places, first=first, now=now)
+        # In a thread: months of thousands of jobs take a while.
+        return Answer(
+            value=await asyncio.to_thread(_usage_of, ledger.between(since, until=until), jobs, asked=question)
+        )
 
     def _days(self, wanted: UsageQuery) -> tuple[date, date]:
         """The first day, and the day before which it ends. Raises `RequestFailedError`."""
@@ -90,6 +74,46 @@ class GPUTime:
             sentence = says.NOT_A_DAY_BEFORE(since=str(wanted.since), until=str(until))
             raise RequestFailedError(422, reason="Invalid", sentence=sentence)
         return since, until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """What is asked, by whom, and what is known at this moment; `places` are those of devices, by UUID."""
+
+    wanted: UsageQuery
+    since: date
+    until: date
+    now: datetime
+    first_day: date | None
+    sees: Visibility
+    prices: Mapping[str, float]
+    currency: str
+    places: Mapping[str, Place]
+
+    def shows(self, namespace: str) -> bool:
+        """Whether the answer has what was used in the namespace."""
+        return self.sees.sees(namespace) and self.wanted.namespace in {None, namespace}
+
+
+def _usage_of(counted: Mapping[Account, Used], jobs: Iterable[MeasuredJob], *, asked: _Question) -> Usage:
+    used = {account: each for account, each in counted.items() if asked.shows(account.namespace)}
+    savings = _savings_of(
+        (each for each in jobs if asked.shows(each.job.metadata.namespace)), accounts=used, asked=asked
+    )
+    groups: dict[str, list[Account]] = defaultdict(list)
+    for account in used:
+        groups[_group(account, by=asked.wanted.by)].append(account)
+    prices = asked.prices
+    rows = [_row(group, of=of, used=used, savings=savings, prices=prices) for group, of in groups.items()]
+    order = (lambda row: (row.group,)) if asked.wanted.by == "Day" else (lambda row: (-row.gpu_hours, row.group))
+    return Usage(
+        since=asked.since.isoformat(),
+        until=asked.until.isoformat(),
+        kept_since=None if asked.first_day is None else asked.first_day.isoformat(),
+        currency=asked.currency,
+        items=sorted(rows, key=order),
+        total=_row("", of=list(used), used=used, savings=savings, prices=prices),
+    )
 
 
 def _group(account: Account, *, by: UsageGroup) -> str:
@@ -139,23 +163,19 @@ class _Saved:
 
 
 def _savings_of(
-    jobs: Iterable[GPUJob],
-    *,
-    accounts: Collection[Account],
-    places: Mapping[str, Place],
-    first: datetime,
-    now: datetime,
+    jobs: Iterable[MeasuredJob], *, accounts: Collection[Account], asked: _Question
 ) -> dict[Account, _Saved]:
-    """What these jobs could save and have saved on these accounts, since the `first` moment of them.
-
-    `places` are those of devices, by UUID.
-    """
+    """What these jobs could save and have saved on these accounts, since the first moment of them."""
+    if not accounts:
+        return {}
+    first = datetime.combine(min(account.day for account in accounts), datetime.min.time(), UTC)
     savable, saved = list[Holding](), list[Holding]()
-    for job in jobs:
-        found = measured_size(job, now=now)
-        savable += _on_devices(job, gpus=0.0 if found is None else found.saved_gpus, places=places)
-        saved += _on_devices(job, gpus=saved_by_accepted(job), places=places)
-    could, have = spent(savable, since=first, until=now), spent(saved, since=first, until=now)
+    for each in jobs:
+        if _has_run_since(each.job, first=first):
+            savable_gpus = 0.0 if each.size is None else each.size.saved_gpus
+            savable += _on_devices(each.job, gpus=savable_gpus, places=asked.places)
+            saved += _on_devices(each.job, gpus=each.saved_gpus, places=asked.places)
+    could, have = spent(savable, since=first, until=asked.now), spent(saved, since=first, until=asked.now)
     return {
         account: _Saved(
             savable_seconds=could.get(account, _NOTHING).gpu_seconds,
