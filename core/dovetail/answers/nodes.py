@@ -9,7 +9,6 @@ from dovetail.api.gpujob import Workload
 from dovetail.api.gpunode import Cause, Enforcement
 from dovetail.gpu.request import WHOLE_MILLI
 
-
 Runs = Literal["Containers", "Processes", "Nothing"]
 
 

@@ -23,8 +23,8 @@ _LEAVES: Final = (str, bytes, bytearray, int, float, type(None), type, ModuleTyp
 # What counts how often something was done; and what the streams' feed keeps of the cluster's last changes, within its
 # bound, or has not looked at yet. A Visibility is a value, which such a feed has as a key: its size is no table's.
 _COUNTS: Final = frozenset({
-    "Change", "Changes", "ClusterCache._node_uses", "Metrics", "Feed", "EncodedDeltas", "EncodedRows", "ClusterCache.version",
-    "Pacing", "Prepared", "PreparedQueues", "Visibility", "_RequestHandler",
+    "Change", "Changes", "ClusterCache._node_uses", "Metrics", "Feed", "EncodedDeltas", "EncodedRows",
+    "ClusterCache.version", "Pacing", "Prepared", "PreparedQueues", "Visibility", "_RequestHandler",
 })  # fmt: skip
 
 
