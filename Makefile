@@ -135,7 +135,7 @@ lock: $(STAMP) ## Resolve the dependencies into requirements.lock
 		--generate-hashes --no-header --quiet --output-file requirements.lock
 console: $(STAMP) ## Build the live console's files into the cache, and print the folder
 	$(BIN)/python -m dovetail_gateway.console.build
-pictures: $(STAMP) ## Take the pictures of the console's pages in docs/images, and of all of them in build/pictures
+pictures: $(STAMP) ## Take the pictures of the console's pages in docs/images, and of all of them in build/pictures; needs chromium and fonts-noto-cjk
 	DOVETAIL_PICTURES=docs/images DOVETAIL_PICTURES_OF_ALL=build/pictures $(BIN)/pytest tests/pictures
 docs: $(STAMP) ## The documentation as a site in out/site, with references of the CRDs and the Python packages
 	$(BIN)/python -m tools.site

@@ -21,7 +21,7 @@ class Made:
 
 def test_a_row_is_made_once_for_each_version_of_an_object() -> None:
     made, first, second = Made(), ["red", "train"], ["red", "other"]
-    texts = [json.loads(bytes(made.rows.of("red/train", value))) for value in (first, first, second, second)]
+    texts = [json.loads(bytes(made.rows.of("red/train", value=value))) for value in (first, first, second, second)]
     assert [text["name"] for text in texts] == ["train", "train", "other", "other"]
     assert made.of == [first, second]
 
@@ -29,14 +29,14 @@ def test_a_row_is_made_once_for_each_version_of_an_object() -> None:
 def test_an_equal_object_is_another_version() -> None:
     made = Made()
     for _ in range(2):
-        made.rows.of("red/train", ["red", "train"])
+        made.rows.of("red/train", value=["red", "train"])
     assert len(made.of) == 2
 
 
 def test_rows_of_objects_that_are_gone_are_forgotten() -> None:
     made = Made()
     for key in ("a/a", "a/b", "a/c"):
-        made.rows.of(key, key.split("/"))
+        made.rows.of(key, value=key.split("/"))
     made.rows.forget("a/a")
     made.rows.forget("a/never")
     assert len(made.rows) == 2

@@ -320,6 +320,34 @@ async def test_a_listing_that_the_caller_has_already_is_not_sent_again(
             pass
 
 
+@pytest.mark.parametrize(
+    ("accepted", "coding"),
+    [
+        ("gzip, deflate, br, zstd", "gzip"),
+        ("br, GZIP;q=0.5", "gzip"),
+        ("gzip;q=0, br", None),
+        ("gzip; q=0.00", None),
+        ("identity", None),
+    ],
+)
+async def test_a_snapshot_is_sent_as_gzip_to_those_who_take_it(
+    api: GatewayApiServer, face: Face, accepted: str, coding: str | None
+) -> None:
+    plain = await face.get("/api/v3/snapshot", token="red-token", headers={"Accept-Encoding": "identity"})
+    found = await face.get("/api/v3/snapshot", token="red-token", headers={"Accept-Encoding": accepted})
+    assert (found.headers.get("Content-Encoding"), found.json) == (coding, plain.json)
+    assert (found.headers["ETag"], "canary" in found.text) == (plain.headers["ETag"], False)
+    everything = await face.get("/api/v3/snapshot", token="admin-token", headers={"Accept-Encoding": accepted})
+    assert "canaryns" in everything.text
+    api.put("gpujobs", make_job("new", namespace="red"))
+    async with asyncio.timeout(60):
+        while "new" not in {job["name"] for job in found.json["jobs"]}:
+            found = await face.get("/api/v3/snapshot", token="red-token", headers={"Accept-Encoding": accepted})
+    known = {"If-None-Match": found.headers["ETag"], "Accept-Encoding": accepted}
+    again = await face.get("/api/v3/snapshot", token="red-token", headers=known)
+    assert (again.status, again.text) == (304, "")
+
+
 async def test_callers_who_see_different_namespaces_have_different_tags(face: Face) -> None:
     tags = {
         (await face.get("/api/v3/snapshot", token=token)).headers["ETag"]

@@ -2,8 +2,8 @@
 
 A sandbox of their own has the jobs of three users, quotas, and a week that the gateway's sampler kept under a moved
 clock. Those of the documentation are in docs/images; each page must show what its picture is for. All pages in both
-themes and languages and at three widths are in build/pictures, to be looked at. Without the variables of
-`make pictures`, the pictures are only measured.
+themes and languages and at three widths are in build/pictures, to be looked at; they need Chromium and a font with
+Chinese characters on this machine. Without the variables of `make pictures`, the pictures are only measured.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import io
 import itertools
 import os
 import re
+import subprocess
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -117,6 +118,13 @@ def sandbox() -> Iterator[Cluster]:
         yield bringup.up(own.name, report=reporter())
     finally:
         own.down()
+
+
+@pytest.fixture(autouse=True)
+def fonts() -> None:
+    """A machine whose pictures in Chinese would have boxes instead of characters takes none."""
+    if EVERY_FOLDER and not subprocess.run(["fc-list", ":lang=zh"], capture_output=True, check=True).stdout:
+        pytest.fail("no font has Chinese characters: apt-get install fonts-noto-cjk")
 
 
 async def test_each_page_shows_what_its_picture_is_for(sandbox: Cluster, tmp_path: Path) -> None:

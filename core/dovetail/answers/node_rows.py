@@ -84,7 +84,7 @@ def node_row(node: NodeUse, *, sees: Sees = _everything) -> NodeRow:
 
 
 def runs(node: Node) -> Runs:
-    """What becomes of a job's program on the node."""
+    """How the node runs a job's program."""
     if names.SIMULATED_NODE in node.metadata.annotations:
         return "Nothing"
     return "Processes" if node.status.node_info.container_runtime_version == names.PROCESSES else "Containers"

@@ -86,8 +86,8 @@ class NodeRow(Row, frozen=True, kw_only=True):
     """A node with GPUs. `takesWork` says whether one of its devices takes new work; if not, `message` says why.
 
     `stale` says why the figures of its devices do not count; empty where they do. `rack` is its domain of the network's
-    level of this name; empty without one. `runs` says what becomes of a job's program there: a container, a process of
-    the machine itself, or nothing on a simulated node. `cpus` and `hostMemoryMiB` are what pods may get of the host;
+    level of this name; empty without one. `runs` says how it runs a job's program: in a container, as a process of the
+    machine itself, or not at all on a simulated node. `cpus` and `hostMemoryMiB` are what pods may get of the host;
     null where the node is gone.
     """
 

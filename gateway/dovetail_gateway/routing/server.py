@@ -348,6 +348,8 @@ def _response(answer: Answer, *, route: Route, known: str) -> web.Response:
     is_error = declared is route.errors.as_type
     body = answer.encoded if answer.encoded is not None else _ENCODER.encode(answer.value)
     headers = dict(_HEADERS)
+    if answer.gzipped:
+        headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
     if route.tagged and answer.status == 200:
         tag = f'W/"{answer.tag or hashlib.blake2s(body, digest_size=12).hexdigest()}"'
         headers["ETag"] = tag

@@ -73,13 +73,15 @@ class Call(Generic[P, Q, B]):
 class Answer:
     """A status and a value of the type that the route declares for it; `encoded` is a value that is JSON already.
 
-    `tag` names the content of a tagged route's answer; without one, the answer's digest does.
+    `tag` names the content of a tagged route's answer; without one, the answer's digest does. `gzipped` says that
+    `encoded` is compressed.
     """
 
     status: int = 200
     value: Any = None
     encoded: bytes | None = None
     tag: str = ""
+    gzipped: bool = False
 
 
 class Stream(Protocol):

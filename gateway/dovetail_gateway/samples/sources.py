@@ -120,7 +120,7 @@ class RingCurves:
             lambda: of_devices(group, samples=rings.read(rest, subjects=uuids), places=places)
         )
         if kept is not None and settled > times.start:
-            row = _joined(kept.between(times.start, end=settled), row)
+            row = _joined(kept.between(times.start, end=settled), later=row)
         self._kept[key] = _Curve(row=row, times=times, last=last, uuids=uuids, places=places, revision=revision)
         self._kept.move_to_end(key)
         if len(self._kept) > MOST_KEPT:
@@ -133,7 +133,7 @@ def _each_value(row: SeriesRow, *, of: Callable[[Sequence[float | None]], Sequen
     return msgspec.structs.replace(row, **found)
 
 
-def _joined(sooner: SeriesRow, later: SeriesRow) -> SeriesRow:
+def _joined(sooner: SeriesRow, *, later: SeriesRow) -> SeriesRow:
     found = {
         name: [*before, *after]
         for name in _CURVES

@@ -14,16 +14,16 @@ class EncodedRows(Generic[V]):
     def __init__(self, row: Callable[[V], msgspec.Struct]) -> None:
         self._row = row
         # With the object, so that another one of the same key is another version.
-        self._kept: dict[str, tuple[V, msgspec.Raw]] = {}
+        self._kept: dict[str, tuple[V, bytes]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def of(self, key: str, value: V) -> msgspec.Raw:
+    def of(self, key: str, *, value: V) -> bytes:
         """The row of this object."""
         kept = self._kept.get(key)
         if kept is None or kept[0] is not value:
-            kept = self._kept[key] = value, msgspec.Raw(msgspec.json.encode(self._row(value)))
+            kept = self._kept[key] = value, msgspec.json.encode(self._row(value))
         return kept[1]
 
     def forget(self, key: str) -> None:

@@ -60,7 +60,7 @@ class GPUTime:
         )
         # In a thread: months of thousands of jobs take a while.
         return Answer(
-            value=await asyncio.to_thread(_usage_of, ledger.between(since, until=until), jobs, asked=question)
+            value=await asyncio.to_thread(_usage_of, ledger.between(since, until=until), jobs=jobs, asked=question)
         )
 
     def _days(self, wanted: UsageQuery) -> tuple[date, date]:
@@ -95,7 +95,7 @@ class _Question:
         return self.sees.sees(namespace) and self.wanted.namespace in {None, namespace}
 
 
-def _usage_of(counted: Mapping[Account, Used], jobs: Iterable[MeasuredJob], *, asked: _Question) -> Usage:
+def _usage_of(counted: Mapping[Account, Used], *, jobs: Iterable[MeasuredJob], asked: _Question) -> Usage:
     used = {account: each for account, each in counted.items() if asked.shows(account.namespace)}
     savings = _savings_of(
         (each for each in jobs if asked.shows(each.job.metadata.namespace)), accounts=used, asked=asked
