@@ -118,6 +118,9 @@ async def test_a_job_that_could_never_start_is_submitted_only_if_its_preview_say
         assert preview["outcome"] == "Never"
         said = await tools.refused("submit_job", preview_id=preview["preview_id"])
         assert said.startswith("not queued, it could never start here: ")
+        assert "To run it on the CPU: cpu_fallback." in said
+        assert said.endswith(": wait_for_capacity")
+        assert (await tools("preview_submit", cpu_fallback=True, **hopeless))["outcome"] == "Starts"
         preview = await tools("preview_submit", name="waits", wait_for_capacity=True, **hopeless)
         await tools("submit_job", preview_id=preview["preview_id"])
         await jobs.phase("Queued", "waits", reason="ExceedsCapacity")
@@ -138,7 +141,19 @@ async def test_a_job_of_the_same_name_is_another_job(sandbox: Cluster, namespace
     ("tool", "arguments", "said"),
     [
         ("preview_submit", {"command": []}, 'command: must name a program, such as ["python", "train.py"]'),
-        ("preview_submit", {"command": ["true"], "gpus": "2("}, '--gpus "2(": a bracket is not closed'),
+        ("preview_submit", {"command": ["true"], "gpus": "2("}, 'gpus "2(": a bracket is not closed'),
+        ("preview_submit", {"command": [" "]}, 'command: must name a program, such as ["python", "train.py"]'),
+        ("preview_submit", {"command": ["a\0b"]}, "command: no word of a command has the character NUL"),
+        ("preview_submit", {"command": "echo hi"}, 'command "echo hi": should be a valid list'),
+        (
+            "preview_submit",
+            {"command": ["true"], "gpu": "1"},
+            'gpu: preview_submit has no such argument; did you mean "gpus"?',
+        ),
+        ("preview_submit", {"command": ["true"], "workers": 0}, "workers 0: allowed are 1 to 1024 workers"),
+        ("preview_submit", {"command": ["true"], "cpu_fallback": True}, "cpu_fallback"),
+        ("submit_job", {}, "preview_id: this argument is missing"),
+        ("whoami", {"x": 1}, "x: whoami has no such argument; it has none"),
         ("preview_change", {"job": "nope", "held": True}, "no job nope"),
         ("preview_change", {"job": "nope"}, "say what to change: held, priority, or both"),
         ("list_jobs", {"limit": 0}, "limit 0: must be from 1 to 200"),

@@ -32,17 +32,18 @@ _UNKNOWN = "what it would do to others is not known: that takes the right to lis
 class JobRequest:
     """A job as an agent asks for it, in gbatch's words.
 
-    command     the program and its arguments
-    gpus        the GPUs of each worker, such as `2(V100)`; None for none
-    name        the name; None for two words and a number
-    image       the container image; None for that of the profile
-    env         variables
-    workdir     the working directory
-    workers     the number of workers
-    priority    the priority
-    time_limit  the time limit, such as `02:00:00`; None for none
-    cpus        the CPUs of each worker; None for no request
-    memory      the host memory of each worker; None for no request
+    command       the program and its arguments
+    gpus          the GPUs of each worker, such as `2(V100)`; None for none
+    name          the name; None for two words and a number
+    image         the container image; None for that of the profile
+    env           variables
+    workdir       the working directory
+    workers       the number of workers
+    priority      the priority
+    time_limit    the time limit, such as `02:00:00`; None for none
+    cpu_fallback  whether it runs on the CPU if no node could ever have its GPUs
+    cpus          the CPUs of each worker; None for no request
+    memory        the host memory of each worker; None for no request
     """
 
     command: Sequence[str]
@@ -54,23 +55,29 @@ class JobRequest:
     workers: int = 1
     priority: int = 10
     time_limit: str | None = None
+    cpu_fallback: bool = False
     cpus: str | None = None
     memory: str | None = None
 
     def submission(self) -> manifest.Submission:
         """The checked options. Raises `UsageError`."""
-        if not self.command:
+        if not self.command or not self.command[0].strip():
             raise UsageError('command: must name a program, such as ["python", "train.py"]')
+        if any("\0" in word for word in self.command):
+            raise UsageError("command: no word of a command has the character NUL")
+        request = manifest.request_of(self.gpus, gpu_memory=None, shared=False, mode=None)
+        manifest.check_about_gpus({"--cpu-fallback": self.cpu_fallback or None}, request=request)
         return manifest.Submission(
             name=job_names.random_name() if self.name is None else job_names.check_name(self.name),
             command=list(self.command),
-            request=manifest.request_of(self.gpus, gpu_memory=None, shared=False, mode=None),
+            request=request,
             image="" if self.image is None else manifest.check_image(self.image),
             env=pod_options.variables([f"{name}={value}" for name, value in self.env.items()]),
             workdir=self.workdir,
             workers=manifest.check_workers(self.workers),
             priority=manifest.check_priority(self.priority),
             limit_seconds=None if self.time_limit is None else times.limit_seconds(self.time_limit),
+            fallback=manifest.fallback_of(True if self.cpu_fallback else None, after=None),
             host_resources=manifest.host_resources(cpus=self.cpus, memory=self.memory),
         )
 

@@ -1,15 +1,17 @@
 """The server: which tools there are, and what each says of itself. One client, one session."""
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import wraps
 from importlib.metadata import version
-from typing import Annotated, Final, ParamSpec
+from typing import Annotated, Any, Final, ParamSpec
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
-from pydantic import Field
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
+from pydantic import Field, ValidationError
 
+from dovetail.formats.suggestions import suggestion
 from dovetail_cli.agents import changes, reads
 from dovetail_cli.agents.changes import JobRequest
 from dovetail_cli.agents.reads import Answer
@@ -26,9 +28,34 @@ Job = Annotated[str, Field(description="Number or name of the job, such as 7 or 
 Namespace = Annotated[str | None, Field(description="Namespace; by default that of the kubeconfig's context.")]
 Limit = Annotated[int, Field(description=f"The most rows of the answer, 1 to {reads.MOST_ROWS}.")]
 PreviewId = Annotated[str, Field(description="preview_id of the preview that the user has seen.")]
+# Options of the commands that tools call otherwise than by the same word.
+_ARGUMENTS: Final[Mapping[str, str]] = {"nodes": "workers", "time": "time_limit"}
+_OPTION: Final = re.compile(r"--([a-z][a-z-]*[a-z])")
+_MOST_SHOWN: Final = 60
 _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _CHANGES: Final = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 _ENDS: Final = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+
+
+class _Server(MCPServer):
+    """A server that takes no argument which a tool does not have.
+
+    An agent that writes `gpu` for `gpus` gets a sentence, not a job without GPUs.
+    """
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool. Raises `ToolError` with one sentence."""
+        for tool in await self.list_tools():
+            if tool.name == name:
+                _check_names(arguments, known=tool.input_schema["properties"], tool=name)
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(_wrong_value(error.__cause__)) from error
+            raise
 
 
 async def serve(where: Where, *, read_only: bool) -> None:
@@ -39,7 +66,7 @@ async def serve(where: Where, *, read_only: bool) -> None:
 
 def build(session: Session, *, read_only: bool) -> MCPServer:
     """The server with its tools."""
-    server = MCPServer("dovetail", instructions=_INSTRUCTIONS, version=version("dovetail-gpu"), log_level="ERROR")
+    server = _Server("dovetail", instructions=_INSTRUCTIONS, version=version("dovetail-gpu"), log_level="ERROR")
     _add_reads(server, session=session)
     if not read_only:
         _add_changes(server, session=session)
@@ -124,6 +151,9 @@ def _add_changes(server: MCPServer, *, session: Session) -> None:
         workers: Annotated[int, Field(description="Workers that start together.")] = 1,
         priority: Annotated[int, Field(description="0 to 255; higher goes first.")] = 10,
         time_limit: Annotated[str | None, Field(description="Such as 02:00:00.")] = None,
+        cpu_fallback: Annotated[
+            bool, Field(description="Run it on the CPU if no node of the cluster could ever have its GPUs.")
+        ] = False,
         cpus: Annotated[str | None, Field(description="CPUs of each worker, such as 4.")] = None,
         memory: Annotated[str | None, Field(description="Host memory of each worker, such as 16G.")] = None,
         wait_for_capacity: Annotated[
@@ -137,7 +167,7 @@ def _add_changes(server: MCPServer, *, session: Session) -> None:
         """
         asked = JobRequest(
             command=command, gpus=gpus, name=name, image=image, env=env or {}, workdir=workdir, workers=workers,
-            priority=priority, time_limit=time_limit, cpus=cpus, memory=memory,
+            priority=priority, time_limit=time_limit, cpu_fallback=cpu_fallback, cpus=cpus, memory=memory,
         )  # fmt: skip
         return await changes.preview_submit(session, asked=asked, may_wait=wait_for_capacity, namespace=namespace)
 
@@ -191,6 +221,31 @@ def _in_sentences(work: Callable[P, Awaitable[Answer]]) -> Callable[P, Awaitable
         try:
             return await work(*arguments, **named)
         except Exception as error:
-            raise ToolError(str(explain(error))) from error
+            raise ToolError(_OPTION.sub(_as_argument, str(explain(error)))) from error
 
     return run
+
+
+def _as_argument(option: re.Match[str]) -> str:
+    """An option of a command as tools call it: `cpu_fallback` for `--cpu-fallback`."""
+    return _ARGUMENTS.get(option[1], option[1].replace("-", "_"))
+
+
+def _check_names(arguments: Mapping[str, Any], *, known: Collection[str], tool: str) -> None:
+    for name in arguments:
+        if name not in known:
+            there = ", ".join(known) or "none"
+            raise ToolError(
+                f"{name}: {tool} has no such argument{suggestion(name, known=known) or f'; it has {there}'}"
+            )
+
+
+def _wrong_value(error: ValidationError) -> str:
+    """What is wrong with the first argument that is."""
+    first = error.errors()[0]
+    name = ".".join(map(str, first["loc"]))
+    if first["type"] == "missing":
+        return f"{name}: this argument is missing"
+    shown = str(first["input"])
+    shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
+    return f'{name} "{shown}": {first["msg"].removeprefix("Input ")}'
