@@ -65,6 +65,7 @@ POSITIONAL: Final = {
     "called with *values": {"_column", "_condition", "_count", "_probe", "_with_blocked"},
     "methods of a library's class": {
         "_release",
+        "call_tool",
         "find_spec",
         "handle_error",
         "mutate",
