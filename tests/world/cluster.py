@@ -205,16 +205,21 @@ class Cluster:
                     break
 
     def _nodes_for(self, pod: Pod) -> list[str]:
-        """The node of the plan that the status and the pod agree on; without a plan those that are not cordoned."""
+        """The node of the plan that the status and the pod agree on; without a plan those that are not cordoned.
+
+        A pod that is seen before its plan is in the status has no plan, and its affinity names its nodes.
+        """
         plan = worker_of_plan(pod)
+        nodes = [each["metadata"]["name"] for each in self.server.all("nodes") if not each["spec"].get("unschedulable")]
         if plan is None:
-            nodes = self.server.all("nodes")
-            return [each["metadata"]["name"] for each in nodes if not each["spec"].get("unschedulable")]
+            return nodes
         found = self.server.find("gpujobs", f"{pod.metadata.namespace}/{job_of(pod)}")
         job: GPUJob | None = None if found is None else as_typed("gpujobs", found)
-        if job is None or job.metadata.uid != plan.plan.job or job.status.placement is None:
+        if job is None or job.metadata.uid != plan.plan.job:
             return []
-        if job.status.placement.generation != plan.plan.generation:
+        if job.status.plans < plan.plan.generation:
+            return [node for node in plan.plan.nodes if node in nodes]
+        if job.status.placement is None or job.status.placement.generation != plan.plan.generation:
             return []
         return [nodes_by_worker(job.status.placement)[plan.worker]]
 

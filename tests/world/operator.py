@@ -28,6 +28,7 @@ from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.metrics import make_counters
 from dovetail_operator.queue.quota_status import QuotaStatusWriter
 from dovetail_operator.queue.time_slices import TimeSlices
+from dovetail_operator.state import decisions
 from dovetail_operator.state.decisions import Failing
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State, build_state
@@ -105,6 +106,8 @@ def watched(
             stack.enter_context(mock.patch(f"dovetail_operator.queue.{module}.TimeSlices", _Slices))
         if checked_cycles:
             stack.enter_context(mock.patch.object(core_cycle, "SchedulingCycle", CheckedCycle))
+        # Few jobs start at a time: their plans follow their batch Jobs all the same.
+        stack.enter_context(mock.patch.object(decisions, "MANY_STARTS", 0))
         # Few jobs wait at a time: all but the first one keep their verdicts without another judgement.
         stack.enter_context(mock.patch.object(verdicts, "RENEWED_JOBS", 1))
         yield

@@ -335,6 +335,42 @@ def test_an_operator_that_is_killed_after_any_of_its_writes_loses_and_repeats_no
         walker.world.close()
 
 
+CARRIED: Final[list[Step]] = [
+    submit("team/x"),
+    submit("team/y", "2"),
+    submit("lab/x", "1", workers=2),
+    submit("lab/y", "1"),
+]
+# All of these jobs run. A gang and a job that waits have their plans in their statuses first.
+WRITES_OF_CARRIED: Final = 12
+
+
+@pytest.mark.parametrize("seed", [None, 2])
+@pytest.mark.parametrize("writes", range(1, WRITES_OF_CARRIED))
+def test_an_operator_that_is_killed_while_batch_jobs_carry_plans_loses_and_repeats_nothing(
+    writes: int, seed: int | None
+) -> None:
+    walker = Walker(seed=seed)
+    try:
+        walker.world.kill_after(writes)
+        for step in CARRIED:
+            walker.step(*step)
+        walker.settle()
+        assert walker.world.kills == 1
+    finally:
+        walker.world.close()
+
+
+def test_a_job_with_one_worker_costs_its_number_its_batch_job_and_one_status() -> None:
+    walker = Walker()
+    try:
+        walker.step(*submit("team/x"))
+        walker.settle()
+        assert len(walker.world.operator.writes) == 3, walker.world.operator.writes
+    finally:
+        walker.world.close()
+
+
 def test_every_name_in_the_lists_of_tables_is_one_of_a_table() -> None:
     world = World()
     try:

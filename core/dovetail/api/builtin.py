@@ -212,6 +212,19 @@ class Node(_Read, frozen=True, kw_only=True):
     status: NodeStatus = NodeStatus()
 
 
+class TemplateMetadata(_Read, frozen=True, kw_only=True):
+    """What all pods of a template have in their metadata. Its time of creation is null in older API servers."""
+
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class PodTemplate(_Read, frozen=True, kw_only=True):
+    """What a batch Job says of its pods, as far as it is read."""
+
+    metadata: TemplateMetadata = TemplateMetadata()
+
+
 class JobSpec(_Read, frozen=True, kw_only=True):
     """What a batch Job is to do."""
 
@@ -220,6 +233,7 @@ class JobSpec(_Read, frozen=True, kw_only=True):
     backoff_limit: int | None = None
     active_deadline_seconds: int | None = None
     suspend: bool = False
+    template: PodTemplate = PodTemplate()
 
 
 class JobStatus(_Read, frozen=True, kw_only=True):

@@ -3,7 +3,8 @@
 Pure.
 
 The status is written by the operator and decides; the annotation says which plan a pod belongs to. A pod counts for a
-plan only where the two agree.
+plan only where the two agree. A batch Job may carry the first plan of its job in that annotation of its template, until
+the status has it too.
 """
 
 from collections import Counter
@@ -15,21 +16,26 @@ from typing import Final
 import msgspec
 
 from dovetail import names
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob, Placement, PlannedNode, PlannedWorker, Policy
 from dovetail.decoding import Decoder, UnreadableError
 from dovetail.engine.model.claims import Ask, Claim
+from dovetail.formats.quantities import read_whole
 from dovetail.gpu.memory_strategy import fraction_of, text_of
 from dovetail.gpu.request import GPURequest, parse
 from dovetail.jobs.batch_job import needs_no_room, taken_workers, worker_of
 
 
-class PlanOfPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod's annotation: plan `generation` of the GPUJob with the UID `job`."""
+class PlanOfPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod's annotation: plan `generation` of the GPUJob with the UID `job`.
+
+    With `worker`, what its worker takes, the batch Job carries the plan: the status does not have it yet.
+    """
 
     job: str
     generation: int
     nodes: list[str] = []
+    worker: PlannedWorker | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +49,15 @@ class WorkerOfPlan:
 _DECODER: Final = Decoder(PlanOfPod)
 
 
-def annotation_of(placement: Placement, *, job_uid: str) -> str:
-    """The annotation for the pods of a plan."""
-    nodes = [node.name for node in placement.nodes]
-    return msgspec.json.encode(PlanOfPod(job=job_uid, generation=placement.generation, nodes=nodes)).decode()
+def annotation_of(placement: Placement, *, job_uid: str, carried: bool = False) -> str:
+    """The annotation for the pods of a plan. With `carried`, the whole plan can be read from it."""
+    said = PlanOfPod(
+        job=job_uid,
+        generation=placement.generation,
+        nodes=[node.name for node in placement.nodes],
+        worker=placement.worker if carried else None,
+    )
+    return msgspec.json.encode(said).decode()
 
 
 def worker_of_plan(pod: Pod) -> WorkerOfPlan | None:
@@ -54,14 +65,46 @@ def worker_of_plan(pod: Pod) -> WorkerOfPlan | None:
 
     None without a plan or with an invalid annotation.
     """
-    text = pod.metadata.annotations.get(names.PLAN)
+    plan = _plan_in(pod.metadata.annotations)
+    return None if plan is None else WorkerOfPlan(plan=plan, worker=worker_of(pod))
+
+
+def _plan_in(annotations: Mapping[str, str]) -> PlanOfPod | None:
+    text = annotations.get(names.PLAN)
     if text is None:
         return None
     try:
-        plan = _DECODER.decode(text)
+        return _DECODER.decode(text)
     except UnreadableError:
         return None
-    return WorkerOfPlan(plan=plan, worker=worker_of(pod))
+
+
+def with_carried(job: GPUJob, *, child: Job) -> GPUJob:
+    """The job as its status will be: with the plan and the number that its batch Job carries and the status lacks.
+
+    The same object if there is nothing to add. The number of a plan counts even after its batch Job was suspended, so
+    that no other plan gets it. The template of a batch Job that runs cannot change, so it is as the operator wrote it.
+    """
+    if job.status.plans:
+        return job
+    made = child.spec.template.metadata
+    carried = _plan_in(made.annotations)
+    if carried is None or carried.worker is None or carried.job != job.metadata.uid:
+        return job
+    stands = not child.spec.suspend and child.metadata.deletion_timestamp is None
+    placement = Placement(
+        generation=carried.generation,
+        nodes=[PlannedNode(name=name, workers=1) for name in carried.nodes],
+        worker=carried.worker,
+    )
+    status = msgspec.structs.replace(
+        job.status,
+        number=job.status.number or read_whole(made.labels.get(names.LABEL_JOB_NUMBER, ""), otherwise=0) or None,
+        plans=carried.generation,
+        placement=placement if stands else None,
+        admitted_time=child.metadata.creation_timestamp if stands else job.status.admitted_time,
+    )
+    return msgspec.structs.replace(job, status=status)
 
 
 def planned_nodes(claims: Iterable[Claim]) -> list[PlannedNode]:

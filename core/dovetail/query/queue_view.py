@@ -18,7 +18,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.batch_job import is_on_the_way, wants_admission
-from dovetail.jobs.plan import ask_of, nodes_by_worker
+from dovetail.jobs.plan import ask_of, nodes_by_worker, with_carried
 from dovetail.jobs.start_times import resting, too_early
 from dovetail.pods.tenancy import Child
 from dovetail.query.checkpoints import checkpoint
@@ -236,7 +236,12 @@ class QueueView:
 def queue_view(objects: ClusterObjects, *, now: datetime, without: str = "") -> QueueView:
     """The queue now, without the job of the UID `without`."""
     view, settings = objects.view(), objects.settings
-    jobs = [job for job in objects.jobs if job.metadata.uid != without]
+    batch_jobs = objects.batch_job_of(objects.jobs)
+    jobs = [
+        job if (child := batch_jobs.get(job.metadata.uid)) is None else with_carried(job, child=child)
+        for job in objects.jobs
+        if job.metadata.uid != without
+    ]
     run_times = RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits)
     quotas = Quotas(half_life_seconds=settings.fair_share_half_life)
     for quota in objects.quotas or ():
@@ -244,7 +249,6 @@ def queue_view(objects: ClusterObjects, *, now: datetime, without: str = "") -> 
     quotas.observe(view.ledger, now=now, grace_seconds=rules_of(settings.preemption).reclaim_grace_seconds)
     for pod in objects.pods:
         quotas.pod_changed(pod, ledger=view.ledger)
-    batch_jobs = objects.batch_job_of(objects.jobs)
     learned = learned_from(objects.jobs, settings=settings, view=view)
     found = QueueView(
         now=now,

@@ -202,6 +202,7 @@ class ActionRunner:
         return True
 
     def _count_admission(self, job: GPUJob) -> None:
+        self._changes.state.decisions.note_start(self._now())
         self._counters.admissions.inc()
         waited = (self._now() - moment(job.metadata.creation_timestamp)).total_seconds()
         self._counters.wait_seconds.observe(max(0.0, waited))

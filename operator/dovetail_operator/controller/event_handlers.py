@@ -23,7 +23,7 @@ from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.arrays.task_index import parent_key
 from dovetail_operator.controller.room_changes import is_same_node, is_sign_of_life
-from dovetail_operator.job.status_pacing import Pacing
+from dovetail_operator.job.status_pacing import PASSING_SECONDS, Pacing
 from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.refused_pods import jobs_that_lack
@@ -262,7 +262,6 @@ BURST_SECONDS: Final = 0.1
 # A reconcile of a gang costs more the larger the gang is, and its pods start one after the other.
 _PODS_OF_A_BURST: Final = 64
 _LONGEST_BURST_SECONDS: Final = 0.5
-_PASSING_SECONDS: Final = 1.0
 _PASSING_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -272,7 +271,7 @@ def child_delay_seconds(child: Job, *, before: Job | None) -> float | None:
     `before` is the version that was known, if there was one.
     """
     if before is None:
-        return _PASSING_SECONDS
+        return PASSING_SECONDS
     if child.spec.suspend or child.spec != before.spec or not _has_same_metadata(child, before=before):
         return BURST_SECONDS
     counted = msgspec.structs.replace(child.status, active=before.status.active, ready=before.status.ready)
@@ -280,7 +279,7 @@ def child_delay_seconds(child: Job, *, before: Job | None) -> float | None:
         # The job's pods say the same, and sooner.
         return None
     started = msgspec.structs.replace(counted, start_time=before.status.start_time)
-    return _PASSING_SECONDS if started == before.status else BURST_SECONDS
+    return PASSING_SECONDS if started == before.status else BURST_SECONDS
 
 
 def pod_delay_seconds(type_: EventType, *, pod: Pod, before: Pod | None, count: int) -> float | None:
@@ -301,13 +300,13 @@ def pod_delay_seconds(type_: EventType, *, pod: Pod, before: Pod | None, count: 
     ):
         return None
     if _is_passing(pod):
-        return _PASSING_SECONDS
+        return PASSING_SECONDS
     return min(_LONGEST_BURST_SECONDS, BURST_SECONDS * max(1.0, count / _PODS_OF_A_BURST))
 
 
 def is_passing(delay_seconds: float) -> bool:
     """Whether a delay is that of a state that others soon follow."""
-    return delay_seconds >= _PASSING_SECONDS
+    return delay_seconds >= PASSING_SECONDS
 
 
 def _is_passing(pod: Pod) -> bool:

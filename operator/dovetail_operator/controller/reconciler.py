@@ -13,7 +13,7 @@ from dovetail_operator.controller.action_runner import ActionRunner
 from dovetail_operator.controller.status_writer import StatusWriter
 from dovetail_operator.job.observation import Observed
 from dovetail_operator.lifecycle.preemption import is_due
-from dovetail_operator.lifecycle.reconcile import Outcome, is_status_first, reconcile
+from dovetail_operator.lifecycle.reconcile import Outcome, carries_plan, is_status_first, reconcile
 from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State
@@ -85,7 +85,9 @@ class Reconciler:
             # An object that the outcome depends on has changed.
             self._queue.add(key)
             return
-        if not status_first:
+        if carries_plan(outcome):
+            self._statuses.postpone(job)
+        elif not status_first:
             await self._statuses.write_or_postpone(job, status=outcome.status)
         if outcome.status.preemption != job.status.preemption and outcome.status.phase != "Preempted":
             # The next reconcile annotates the pods with what the status says now.

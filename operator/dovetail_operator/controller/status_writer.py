@@ -13,7 +13,7 @@ from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger
 from dovetail_operator.devices import bad_devices, memory_overuse
 from dovetail_operator.events.announcement import Announcement, announcement
-from dovetail_operator.job.status_pacing import Pacing
+from dovetail_operator.job.status_pacing import PASSING_SECONDS, Pacing
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State
 from dovetail_operator.writes import jobs
@@ -77,6 +77,11 @@ class StatusWriter:
             self._queue.add_later(key_of(job.metadata), seconds=wait)
         else:
             await self.write(job, status=status)
+
+    def postpone(self, job: GPUJob) -> None:
+        """Queue a job whose batch Job has just got the plan: its status follows, with what has happened by then."""
+        self._pacing.passing(job.metadata.uid, now=time.monotonic())
+        self._queue.add_later(key_of(job.metadata), seconds=PASSING_SECONDS)
 
     def _post_events(self, job: GPUJob, *, status: GPUJobStatus) -> None:
         for event in (

@@ -12,10 +12,14 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateJob:
-    """Create the batch Job, after the Service through which its workers find each other."""
+    """Create the batch Job, after the Service through which its workers find each other.
+
+    One that `carries_plan` has the plan in its template before the status has it.
+    """
 
     manifest: Manifest
     service: Manifest | None = None
+    carries_plan: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,9 @@
 The queue admits a job with a node for each worker. The status records that plan first, and the pod template names its
 nodes after that (`manifests.planned_template`). kube-scheduler then considers those nodes only, and the extender
 reserves the room for the workers.
+
+The first plan of a job with one worker may be in the batch Job first (`may_be_carried`): that saves a write of the
+status if the worker soon runs. Until the status follows, the extender takes the pod for one without a plan.
 """
 
 from datetime import datetime
@@ -15,6 +18,7 @@ from dovetail.api.gpujob import GPUJob, GPUJobStatus, KeptOnNode, Placement, Res
 from dovetail.engine.model.claims import Claim
 from dovetail.formats.durations import after, timestamp
 from dovetail.jobs import plan
+from dovetail.jobs.batch_job import is_guests
 from dovetail.queue.verdicts import Admitted, Kept, Verdict
 
 _REFUSALS: Final = frozenset({"Invalid", "Quota"})
@@ -52,6 +56,21 @@ def reserved_room(kept: Kept, *, now: datetime) -> ReservedRoom:
         mode=kept.claims[0].mode,
         resource=kept.claims[0].resource,
     )
+
+
+def may_be_carried(placement: Placement | None, *, job: GPUJob) -> bool:
+    """Whether the batch Job that is created next may carry the plan, and the status follow.
+
+    Only where the room needs no hold by the extender before the pod exists: the pod must fit as one without a plan. So
+    no reservation may keep the room, and nothing of an earlier run may still be there.
+    """
+    status, spec = job.status, job.spec
+    if placement is None or placement.limit_seconds is not None or placement.generation != 1 or status.plans:
+        return False
+    if spec.workers != 1 or spec.min_workers is not None or spec.restart == "Worker" or is_guests(job):
+        return False
+    reserves = status.queue is not None and status.queue.reserved is not None
+    return not (reserves or status.attempts or status.start_time or status.preemption or status.move)
 
 
 def is_written_first(status: GPUJobStatus, *, before: GPUJobStatus, child: Job | None = None) -> bool:

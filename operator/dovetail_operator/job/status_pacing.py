@@ -4,8 +4,9 @@ No I/O.
 
 A status write costs the API server and all watchers more than any other step for a job. Two kinds of change are
 therefore delayed: states between admission and the start of the last worker, and those of a preempted job while its
-pods end. A phase, a plan or a reason to wait is never delayed, but for one case: a preempted job, whose status says why
-it was ended, gets its next reason after a rush (`Decisions.is_rush`).
+pods end. A phase, a plan or a reason to wait is never delayed, but for two cases: a plan that the batch Job carries is
+written with the start, or a second later; and a preempted job, whose status says why it was ended, gets its next reason
+after a rush (`Decisions.is_rush`).
 """
 
 from typing import Final
@@ -15,7 +16,7 @@ import msgspec
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.meta import Condition
 
-_PASSING_SECONDS: Final = 1.0
+PASSING_SECONDS: Final = 1.0
 # The status of a gang names the devices of each worker: half a megabyte for 4,000, while workers start for a minute.
 _DEVICES_PER_SECOND: Final = 200
 # How long a preempted job's status may say nothing but why it was ended: as long as its pods may take to end.
@@ -73,13 +74,23 @@ def _patience_seconds(before: GPUJobStatus, *, after: GPUJobStatus, changed: set
     """How many seconds after its beginning a state of a job on its way may be written; 0 if that is due at once."""
     if _is_leaving(before, after=after, changed=changed, rush=rush):
         return _RUSH_SECONDS if rush else _LEAVING_SECONDS
+    if _is_carried(before, after=after):
+        return PASSING_SECONDS
     if not changed <= _ON_THE_WAY or not _is_passing(before, after=after):
         return 0.0
     patience = len(after.devices) / _DEVICES_PER_SECOND
-    if patience <= _PASSING_SECONDS:
-        return _PASSING_SECONDS
+    if patience <= PASSING_SECONDS:
+        return PASSING_SECONDS
     is_complete = before.reason == "GangWaiting" and after.reason != "GangWaiting"
     return 0.0 if is_complete else patience
+
+
+def _is_carried(before: GPUJobStatus, *, after: GPUJobStatus) -> bool:
+    """Whether the batch Job has the plan of a job on its way, and nothing else is worth a write."""
+    if before.phase not in {None, "Queued"} or after.phase != "Starting" or after.reason not in _PASSING_REASONS:
+        return False
+    # Other jobs that wait have no plan.
+    return before.placement is not None and before.placement == after.placement
 
 
 def _is_leaving(before: GPUJobStatus, *, after: GPUJobStatus, changed: set[str], rush: bool) -> bool:

@@ -17,7 +17,7 @@ from dovetail.jobs.batch_job import is_external, is_going, is_guests, is_parent,
 from dovetail.jobs.start_times import begin_of, due_again
 from dovetail_operator.arrays import array_status
 from dovetail_operator.job import plan
-from dovetail_operator.job.actions import Action, DeleteGPUJob, DeleteJob
+from dovetail_operator.job.actions import Action, CreateJob, DeleteGPUJob, DeleteJob
 from dovetail_operator.job.observation import Observed
 from dovetail_operator.lifecycle import kueue, preemption
 from dovetail_operator.lifecycle.stages import stage_of
@@ -72,15 +72,22 @@ def _may_be_kueues(seen: Observed) -> bool:
 def is_status_first(seen: Observed, *, outcome: Outcome) -> bool:
     """Whether the status must be written before the actions run.
 
-    - The annotation of the pods names the plan of the status.
+    - The annotation of the pods names the plan of the status, unless the batch Job carries the plan.
     - A job that runs again has its count of preemptions there.
     - An array's status says that the array was seen before its many tasks are created.
     """
     if is_parent(seen.job) and seen.job.status.phase is None:
         return True
+    if carries_plan(outcome):
+        return False
     if plan.is_written_first(outcome.status, before=seen.job.status, child=seen.child):
         return True
     return bool(outcome.actions) and preemption.is_written_first(seen, status=outcome.status)
+
+
+def carries_plan(outcome: Outcome) -> bool:
+    """Whether an action creates a batch Job that carries the plan, which the status gets later."""
+    return any(isinstance(action, CreateJob) and action.carries_plan for action in outcome.actions)
 
 
 def _of_array(seen: Observed) -> Outcome:

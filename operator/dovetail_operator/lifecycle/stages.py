@@ -33,7 +33,7 @@ from dovetail_operator.job.actions import Action, CreateJob, DeleteJob, PatchJob
 from dovetail_operator.job.failure_policy import why_final, without_rule
 from dovetail_operator.job.missed_deadline import DEADLINE_EXCEEDED, judged
 from dovetail_operator.job.observation import Observed, is_used_up, with_time_used
-from dovetail_operator.job.plan import placement_of
+from dovetail_operator.job.plan import may_be_carried, placement_of
 from dovetail_operator.job.retries import ended_attempt, retry_of
 from dovetail_operator.lifecycle.running import stage_at_work
 from dovetail_operator.manifests import rendezvous
@@ -133,20 +133,23 @@ def _starting(seen: Observed, *, child: Job | None, verdict: Admitted, number: i
     if is_guests(seen.job):
         start_guest = (PatchJob(spec={"suspend": False}),)
         return Stage(phase="Starting", why=starts.PODS_UNMADE(), admitted=True, actions=start_guest)
-    job = with_time_used(seen)
+    job, placement = with_time_used(seen), placement_of(seen.job, verdict=verdict)
+    carries_plan = child is None and seen.plan_may_follow and may_be_carried(placement, job=seen.job)
     manifest = build_job(
         job,
         ask=ask,
         number=number,
         memory=None if verdict.on_cpu else seen.memory,
-        placement=placement_of(seen.job, verdict=verdict),
+        placement=placement,
+        carries_plan=carries_plan,
         cluster_nodes=seen.cluster_nodes,
         on_cpu=verdict.on_cpu,
     )
     limit = {"activeDeadlineSeconds": manifest["spec"].get("activeDeadlineSeconds")}
     start: Action = PatchJob(spec=resumed(manifest) | limit)
     if child is None:
-        start = CreateJob(manifest=manifest, service=rendezvous.service_of(job) if rendezvous.meets(job) else None)
+        service = rendezvous.service_of(job) if rendezvous.meets(job) else None
+        start = CreateJob(manifest=manifest, service=service, carries_plan=carries_plan)
     why = explain_on_cpu(verdict.on_cpu) if verdict.on_cpu else starts.PODS_UNMADE()
     return Stage(phase="Starting", why=why.with_reason(EVALUATING.code), admitted=True, actions=(start,))
 

@@ -182,7 +182,9 @@ def _admitted_time(seen: Observed, *, stage: Stage) -> str | None:
     if not stage.admitted:
         return before.admitted_time
     was = any(condition.type == "Admitted" and condition.status == "True" for condition in before.conditions)
-    return before.admitted_time if was and before.admitted_time else timestamp(seen.now)
+    # A batch Job that carries the plan says when it was created, and the status has no condition yet.
+    known = before.admitted_time if was or before.placement is not None else None
+    return known or timestamp(seen.now)
 
 
 def _start_time(seen: Observed, *, stage: Stage) -> str | None:

@@ -58,13 +58,15 @@ def build_job(
     number: int,
     memory: MemoryUse | None = None,
     placement: Placement | None = None,
+    carries_plan: bool = False,
     cluster_nodes: int | None = None,
     on_cpu: str = "",
 ) -> Manifest:
     """The batch Job of `job`. It has the GPUJob's name, so that a second one can never exist.
 
     `memory` is the basis of the promise in `ask`. The pods go where `placement` says, in a cluster of `cluster_nodes`
-    nodes. `on_cpu` is why they run without the GPUs that the job requests.
+    nodes; with `carries_plan` the status does not say it yet. `on_cpu` is why they run without the GPUs that the job
+    requests.
     """
     spec = job.spec
     labels = {names.LABEL_JOB: job.metadata.name, names.LABEL_JOB_NUMBER: str(number)}
@@ -80,7 +82,9 @@ def build_job(
         "backoffLimit": failure_policy.inner_backoff_limit(job),
         # A replacement next to a pod that is still terminating would hold a second set of devices.
         "podReplacementPolicy": "Failed",
-        "template": with_plan(template, job=job, placement=placement, cluster_nodes=cluster_nodes),
+        "template": with_plan(
+            template, job=job, placement=placement, cluster_nodes=cluster_nodes, carried=carries_plan
+        ),
     }
     if pod_spec["restartPolicy"] == "Never":
         batch["podFailurePolicy"] = {"rules": failure_policy.failure_rules(job)}

@@ -20,13 +20,20 @@ _FOLLOWED: Final = (names.PLAN, *CHANGING)
 
 
 def with_plan(
-    template: Manifest, *, job: GPUJob, placement: Placement | None, cluster_nodes: int | None = None
+    template: Manifest,
+    *,
+    job: GPUJob,
+    placement: Placement | None,
+    cluster_nodes: int | None = None,
+    carried: bool = False,
 ) -> Manifest:
     """Add the plan to a pod template: its nodes as required affinity, and an annotation.
 
     The extender steers each pod to its node. The affinity only spares kube-scheduler the other nodes. Where the plan
     has a large part of the cluster's nodes, it would spare little, and many names enlarge each pod of a gang. The
     template of a running batch Job cannot change, so a job whose workers may get other nodes has none.
+
+    With `carried`, the status does not have the plan yet, and is made from the annotation.
     """
     if placement is None:
         return template
@@ -35,7 +42,7 @@ def with_plan(
     is_free = job.spec.restart == "Worker"
     spec = template["spec"]
     metadata = template["metadata"]
-    annotation = {names.PLAN: plan.annotation_of(placement, job_uid=job.metadata.uid)}
+    annotation = {names.PLAN: plan.annotation_of(placement, job_uid=job.metadata.uid, carried=carried)}
     return {
         **template,
         "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **annotation}},

@@ -13,6 +13,7 @@ The table is lost with the process and rebuilt from the store. Each column has o
 | `replacements` | `queue.loop`: plans with other nodes for lost workers |
 | `numbers` | `queue.loop`: numbers that are allotted and not in a status yet |
 | `is_rush` | `queue.loop`: whether many jobs end for others or many workers start |
+| starts | `controller.action_runner`: when the latest jobs started |
 | refusals | `controller`: why the API server refuses the job's objects; `queue.loop`: pauses after plans |
 | `failures` | whatever catches an error of our own code: `queue.cycle`, `controller.reconciler`, `state.requests` |
 | `idle` | `watchers.idle`: since when a job leaves its devices idle |
@@ -21,6 +22,7 @@ The table is lost with the process and rebuilt from the store. Each column has o
 The key of every other column is the UID of the GPUJob.
 """
 
+from collections import deque
 from collections.abc import Container, KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -41,6 +43,10 @@ from dovetail_operator.job.observation import Notice
 _RUSH: Final = 64
 # How long a rush lasts after that: the last workers have their nodes, and begin to run.
 RUSH_LASTS: Final = timedelta(seconds=15)
+# So many starts within a second are worth a delay of the statuses: more than one caller that submits job after job, and
+# waits for each number, can cause.
+MANY_STARTS: Final = 8
+_STARTS_WITHIN: Final = timedelta(seconds=1)
 # What lasts longer than this is no rush. Hundreds of workers may wait for hours for their volumes.
 _LONGEST_RUSH: Final = timedelta(minutes=5)
 
@@ -128,6 +134,7 @@ class Decisions:
         self._overtaken: dict[str, str] = {}
         self._replacements: dict[str, Placement] = {}
         self._scale_ups = frozenset[str]()
+        self._starts = deque[datetime](maxlen=MANY_STARTS)
         self._reshapes: tuple[Change, ...] = ()
         self._reshape_problems: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
@@ -268,6 +275,16 @@ class Decisions:
             self._rush_until = now + RUSH_LASTS
         elif self._rush_until is not None and self._rush_until <= now:
             self._rush_until = None
+
+    def note_start(self, now: datetime) -> None:
+        """Record that a job starts."""
+        self._starts.append(now)
+
+    def plans_may_follow(self, now: datetime) -> bool:
+        """Whether many jobs start and none waits, by the latest verdicts."""
+        if len(self._starts) < MANY_STARTS or (self._starts and now - self._starts[0] > _STARTS_WITHIN):
+            return False
+        return len(self._verdicts) == len(self._admitted)
 
     # --- what keeps a job from starting ------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from dovetail.formats.durations import moment
 from dovetail.jobs.batch_job import is_child
 from dovetail.jobs.device_totals import combined
 from dovetail.jobs.memory_use import Learning, peaks_in, with_peak
+from dovetail.jobs.plan import with_carried
 from dovetail.jobs.size_limits import JobLimits, refusal_of_job, without_bulk
 from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.limits.quotas import Quotas
@@ -220,6 +221,8 @@ class Store:
         self.footprint = Footprint(job_limits or JobLimits())
         self._followers: list[JobFollower] = [self.learning, self.expectations, self.dependencies, self.tasks]
         self._children: dict[str, Job] = {}
+        # As the API server has them: the jobs whose plan is in their batch Job and not in their status yet.
+        self._written: dict[str, GPUJob] = {}
         # Why the newest version of a job cannot be read, by UID. `jobs` has the previous version.
         self._unreadable: dict[str, str] = {}
         self._gpunodes: dict[str, GPUNode] = {}
@@ -251,6 +254,15 @@ class Store:
             return False
         if known is not None and known.metadata.uid != job.metadata.uid:
             self._forget(known)
+        self._put(key, job=job)
+        return True
+
+    def _put(self, key: str, *, job: GPUJob) -> None:
+        """Store a version of a job, with the plan that its batch Job carries."""
+        written, child = job, self.child_of(job)
+        self._written.pop(key, None)
+        if child is not None and (job := with_carried(written, child=child)) is not written:
+            self._written[key] = written
         self.jobs[key] = job
         if job.status.start_time is not None or job.status.preemption is not None:
             self.jobs_that_ran[key] = job
@@ -259,7 +271,6 @@ class Store:
         self._unreadable.pop(job.metadata.uid, None)
         for follower in self._followers:
             follower.observe(job)
-        return True
 
     def job_unreadable(self, meta: ObjectMeta, *, message: str) -> bool:
         """Record that the newest version of a GPUJob cannot be read. False if no version is stored."""
@@ -274,6 +285,7 @@ class Store:
         known = self.jobs.get(key)
         if known is not None and known.metadata.uid == uid:
             del self.jobs[key]
+            self._written.pop(key, None)
             self.jobs_that_ran.pop(key, None)
             self._forget(self._with_figures(known))
 
@@ -286,6 +298,7 @@ class Store:
         known = self._children.get(key)
         if known is None or (child != known and not is_newer(known.metadata, known=child.metadata)):
             self._children[key] = child
+            self._take_plan(key)
 
     def child_event(self, type_: EventType, child: Job) -> str:
         """Record an event of a batch Job with our label. Returns the key of its GPUJob."""
@@ -294,7 +307,14 @@ class Store:
             self.child_changed(child)
         elif key in self._children and self._children[key].metadata.uid == child.metadata.uid:
             del self._children[key]
+            self._take_plan(key)
         return key
+
+    def _take_plan(self, key: str) -> None:
+        """Store a job again whose plan may have come or gone with its batch Job."""
+        written = self._written.get(key) or self.jobs.get(key)
+        if written is not None and not written.status.plans:
+            self._put(key, job=written)
 
     def pod_event(self, type_: EventType, pod: Pod) -> str | None:
         """Record a pod event. Returns the key of the pod's GPUJob, None for a pod of no GPUJob."""

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Job, Pod
 from dovetail.api.devices import AllocatedDevice
-from dovetail.api.gpujob import Placement
+from dovetail.api.gpujob import GPUJob, Placement
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.gpu.request import parse
 from dovetail.jobs.plan import (
@@ -17,9 +17,10 @@ from dovetail.jobs.plan import (
     nodes_by_worker,
     planned_nodes,
     planned_worker,
+    with_carried,
     worker_of_plan,
 )
-from dovetail.names import COMPLETION_INDEX, PLAN
+from dovetail.names import COMPLETION_INDEX, LABEL_JOB_NUMBER, PLAN
 
 
 def make_plan(*nodes: tuple[str, int]) -> Placement:
@@ -114,3 +115,47 @@ def test_an_index_that_is_none_of_a_worker_is_the_first(index: str) -> None:
     found = worker_of_plan(make_pod(**{PLAN: text, COMPLETION_INDEX: index}))
     assert found is not None
     assert found.worker == 0
+
+
+CREATED = "2026-01-01T12:00:00Z"
+
+
+def carrying(*, uid: str = "uid", carried: bool = True, gone: str | None = None, **spec: Any) -> Job:
+    """A batch Job whose template names a plan on node a."""
+    placement = msgspec.structs.replace(make_plan(("a", 1)), generation=1)
+    text = annotation_of(placement, job_uid=uid, carried=carried)
+    made = {"annotations": {PLAN: text}, "labels": {LABEL_JOB_NUMBER: "12"}}
+    metadata = {"name": "j", "creationTimestamp": CREATED, "deletionTimestamp": gone}
+    return msgspec.convert({"metadata": metadata, "spec": {"template": {"metadata": made}, **spec}}, Job)
+
+
+def without_plan(**status: Any) -> GPUJob:
+    return msgspec.convert({"metadata": {"name": "j", "uid": "uid"}, "spec": {"gpu": "2"}, "status": status}, GPUJob)
+
+
+def test_a_status_without_its_plan_is_read_with_the_one_that_its_batch_job_carries() -> None:
+    status = with_carried(without_plan(phase="Queued"), child=carrying()).status
+    planned = msgspec.structs.replace(make_plan(("a", 1)), generation=1)
+    assert (status.placement, status.plans, status.number) == (planned, 1, 12)
+    assert (status.phase, status.admitted_time) == ("Queued", CREATED)
+
+
+@pytest.mark.parametrize(
+    "child",
+    [carrying(uid="another"), carrying(carried=False), Job()],
+    ids=["of another job", "a name alone", "no plan"],
+)
+def test_what_a_batch_job_says_of_no_plan_of_this_job_is_not_read(child: Job) -> None:
+    job = without_plan()
+    assert with_carried(job, child=child) is job
+
+
+def test_a_plan_in_the_status_is_the_one_that_counts() -> None:
+    job = without_plan(plans=1, number=3)
+    assert with_carried(job, child=carrying()) is job
+
+
+@pytest.mark.parametrize("child", [carrying(suspend=True), carrying(gone=CREATED)], ids=["suspended", "deleted"])
+def test_the_plan_of_a_batch_job_that_runs_nothing_keeps_its_number_and_no_room(child: Job) -> None:
+    status = with_carried(without_plan(number=3), child=child).status
+    assert (status.placement, status.plans, status.number, status.admitted_time) == (None, 1, 3, None)

@@ -1,6 +1,7 @@
 """One reconcile: what is done in which order, what is left out after a failure, and when the job is looked at again."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
 from dovetail_operator.controller import reconciler
 from dovetail_operator.controller.reconciler import Reconciler
-from dovetail_operator.job.actions import DeleteJob
+from dovetail_operator.job.actions import CreateJob, DeleteJob
 from dovetail_operator.job.observation import Notice, Observed
 from dovetail_operator.lifecycle.preemption import NotifyPod
 from dovetail_operator.lifecycle.reconcile import Outcome
@@ -25,6 +26,7 @@ from tests.operator_.controller.test_wake_ups import Woken
 
 JOB = make_job(status={"number": 1, "phase": "Running"})
 POD = make_pod()
+CARRYING = CreateJob(manifest={}, carries_plan=True)
 POD_STATUS = f"PATCH /api/v1/namespaces/team/pods/{POD.metadata.name}/status"
 
 
@@ -69,6 +71,9 @@ class Scene(Woken):
     async def write_or_postpone(self, _job: GPUJob, *, status: GPUJobStatus) -> None:
         self.done.append(f"status {status.phase} in time")
 
+    def postpone(self, _job: GPUJob) -> None:
+        self.done.append("status later")
+
 
 @pytest.fixture
 def scene(client: Client) -> Scene:
@@ -108,6 +113,17 @@ async def test_what_depends_on_a_step_that_failed_is_left_out(
     scene.fails = fails
     await scene.reconciler.reconcile("team/x")
     assert (scene.done, scene.keys, scene.later) == (done, keys, [])
+
+
+@pytest.mark.parametrize(("fails", "done"), [(set(), ["1 actions", "status later"]), ({"actions"}, ["1 actions"])])
+async def test_a_plan_in_the_batch_job_is_told_once_that_exists(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, fails: set[str], done: list[str]
+) -> None:
+    made = outcome()
+    monkeypatch.setattr(reconciler, "reconcile", lambda _seen: replace(made, actions=(CARRYING,)))
+    scene.fails = fails
+    await scene.reconciler.reconcile("team/x")
+    assert scene.done == done
 
 
 async def test_a_job_is_looked_at_again_when_its_outcome_says(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

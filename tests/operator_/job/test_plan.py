@@ -1,5 +1,6 @@
 """A job's plan: in its status first, in its pods after, and what is done when it does not hold."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.builtin import Node
+from dovetail.api.builtin import Job, Node
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, KeptOnNode, Placement, QueuePlace, ReservedRoom
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import key_of
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.ranking import DEFAULT_RANKING
@@ -18,13 +20,16 @@ from dovetail.jobs.plan import open_nodes
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.actions import CreateJob, DeleteJob, PatchJob
+from dovetail_operator.job.observation import Observed
 from dovetail_operator.job.plan import is_written_first, placement_of
 from dovetail_operator.job.plan_doubts import Doubt, Doubts, rest_after
-from dovetail_operator.lifecycle.reconcile import reconcile
+from dovetail_operator.job.status_pacing import PASSING_SECONDS, Pacing
+from dovetail_operator.lifecycle.reconcile import carries_plan, is_status_first, reconcile
 from dovetail_operator.manifests.batch_job import build_job
 from dovetail_operator.manifests.planned_template import with_plan
 from dovetail_operator.queue.cycle import decide, survey
 from dovetail_operator.queue.verdict_updates import VerdictPacing
+from dovetail_operator.state.decisions import MANY_STARTS
 from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, at, condition, make_child, make_job, make_pod, make_state, see
 
@@ -53,6 +58,93 @@ def required(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 def on(node: str) -> dict[str, Any]:
     return {"key": "metadata.name", "operator": "In", "values": [node]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "verdict"),
+    [
+        ({"workers": 2}, {}, {}),
+        ({"restart": "Worker"}, {}, {}),
+        ({"minWorkers": 1}, {}, {}),
+        ({}, {"plans": 1}, {}),
+        ({}, {"attempts": [{"number": 1, "reason": "Failed", "message": "m", "counted": True, "endTime": at(-5)}]}, {}),
+        ({}, {"startTime": at(-9)}, {}),
+        ({}, {"preemption": {"count": 1}}, {}),
+        ({}, {"move": {"by": "u"}}, {}),
+        ({}, {"queue": {"position": 1, "reserved": {"time": at(0), "nodes": [], "kept": [], "mode": "Exclusive"}}}, {}),
+        ({}, {}, {"limit_seconds": 60}),
+    ],
+)
+def test_a_plan_whose_room_has_to_be_held_is_told_first(
+    spec: dict[str, Any], status: dict[str, Any], verdict: dict[str, Any]
+) -> None:
+    job = make_job(gpu=2, status={"number": 7, **status}, **spec)
+    nodes = ["a"] * job.spec.workers
+    seen = replace(see(job, verdict=replace(let_go(job, *nodes), **verdict)), plan_may_follow=True)
+    assert_told_first(seen)
+
+
+def assert_told_first(seen: Observed) -> None:
+    outcome = reconcile(seen)
+    assert not carries_plan(outcome)
+    assert is_status_first(seen, outcome=outcome)
+
+
+def start_many(state: State, *, seconds: float = 0.5) -> None:
+    """So long ago."""
+    for _ in range(MANY_STARTS):
+        state.decisions.note_start(NOW - timedelta(seconds=seconds))
+
+
+def few_start(state: State) -> None:
+    start_many(state, seconds=1.5)
+
+
+def another_waits(state: State) -> None:
+    start_many(state)
+    state.decisions.set_verdict("uid-other", verdict=Waits(key="uid-other", reason="Resources", message="Need 4 GPUs"))
+
+
+def a_quota_exists(state: State) -> None:
+    start_many(state)
+    state.store.quotas.update(msgspec.convert({"metadata": {"name": "q"}, "spec": {}}, GPUQuota))
+
+
+@pytest.mark.parametrize("happens", [few_start, another_waits, a_quota_exists])
+def test_where_few_start_or_others_may_keep_the_room_a_plan_is_told_first(happens: Callable[[State], None]) -> None:
+    state, job = make_state(a=4), make_job(gpu=2, status={"number": 7})
+    state.store.job_changed(job)
+    state.decisions.set_verdict(job.metadata.uid, verdict=let_go(job, "a"))
+    happens(state)
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    assert_told_first(seen)
+
+
+def test_the_first_plan_of_one_worker_is_in_its_batch_job_until_the_status_has_it() -> None:
+    state, job = make_state(a=4), make_job(gpu=2, status={"number": 7})
+    state.store.job_changed(job)
+    state.decisions.set_verdict(job.metadata.uid, verdict=let_go(job, "a"))
+    start_many(state)
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    outcome = reconcile(seen)
+    assert not is_status_first(seen, outcome=outcome)
+    (action,) = outcome.actions
+    assert isinstance(action, CreateJob)
+    child = {"uid": "c", "resourceVersion": "5", "creationTimestamp": at(3)}
+    made = msgspec.convert({**action.manifest, "metadata": {**action.manifest["metadata"], **child}}, Job, strict=False)
+    state.store.child_event("ADDED", made)
+    shown = state.store.jobs["team/x"].status
+    assert (shown.placement, shown.plans) == (outcome.status.placement, 1)
+    later = state.observe("team/x", now=NOW + timedelta(seconds=5))
+    assert later is not None
+    told = reconcile(later).status
+    assert (told.phase, told.placement, told.plans, told.admitted_time) == ("Starting", shown.placement, 1, at(3))
+    pacing = Pacing()
+    assert pacing.wait_seconds("u", before=later.job.status, after=told, now=0.0) == PASSING_SECONDS
+    state.store.child_event("DELETED", made)
+    assert state.store.jobs["team/x"] is job
 
 
 def test_the_plan_is_told_with_nodes_and_numbers_of_workers() -> None:

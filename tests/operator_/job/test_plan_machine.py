@@ -15,16 +15,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from dovetail import names
 from dovetail.api.builtin import Job, Pod
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.jobs.batch_job import worker_of
 from dovetail.jobs.plan import nodes_by_worker
 from dovetail.queue.verdicts import Waits
 from dovetail_operator.job.actions import Action, CreateJob, DeleteJob, PatchJob
-from dovetail_operator.job.plan import is_written_first
 from dovetail_operator.job.plan_doubts import Doubts
-from dovetail_operator.lifecycle.reconcile import reconcile
+from dovetail_operator.lifecycle.reconcile import carries_plan, is_status_first, reconcile
 from dovetail_operator.queue.cycle import decide, survey
 from dovetail_operator.queue.cycle_caches import caches_for
+from dovetail_operator.state.decisions import MANY_STARTS
 from tests.operator_.builders import NOW, at, condition, make_job, make_pod, make_state
 
 NODES = {"a": 4, "b": 4, "c": 2}
@@ -49,6 +49,7 @@ class PlanMachine(RuleBasedStateMachine):
         self.children: dict[str, dict[str, Any]] = {}
         self.pods: dict[str, Pod] = {}
         self.cordoned: set[str] = set()
+        self.told: dict[str, GPUJobStatus] = {}
 
     # --- what people and machines do ---------------------------------------------------------------------------
 
@@ -112,9 +113,11 @@ class PlanMachine(RuleBasedStateMachine):
         self.remove_child(job.metadata.name)
         self.state.store.job_deleted(key, uid=job.metadata.uid)
 
-    @rule(seconds=st.sampled_from([0, 1, 5, 30]))
-    def the_operator_looks(self, seconds: int) -> None:
+    @rule(seconds=st.sampled_from([0, 1, 5, 30]), many_start=st.booleans())
+    def the_operator_looks(self, seconds: int, *, many_start: bool = False) -> None:
         self.now += timedelta(seconds=seconds)
+        for _ in range(MANY_STARTS if many_start else 0):
+            self.state.decisions.note_start(self.now)
         cycle = survey(self.state, now=self.now, caches=self.caches)
         self.state.decisions.keep_verdicts(cycle.keys)
         for verdict in decide(self.state, cycle=cycle):
@@ -140,20 +143,25 @@ class PlanMachine(RuleBasedStateMachine):
     # --- what follows ------------------------------------------------------------------------------------------
 
     def settle(self, key: str) -> None:
-        """As the controller does it: the plan is told first, then what is to be done is done, then the rest is told."""
+        """As the controller does it: the plan is told first, then what is to be done is done, then the rest is told.
+
+        A plan that the batch Job carries is told at the next look.
+        """
         seen = self.state.observe(key, now=self.now)
         assert seen is not None
         if seen.verdict is None and seen.obstacle is None and seen.child is None:
             return
         outcome = reconcile(seen)
-        if is_written_first(outcome.status, before=seen.job.status, child=seen.child):
+        if is_status_first(seen, outcome=outcome):
             self.tell(key, outcome.status)
         for action in outcome.actions:
             self.act(seen.job, action)
-        self.tell(key, outcome.status)
+        if not carries_plan(outcome):
+            self.tell(key, outcome.status)
 
     def tell(self, key: str, status: Any) -> None:
         job = self.state.store.jobs[key]
+        self.told[key] = status
         metadata = msgspec.structs.replace(job.metadata, resource_version=self.version())
         self.state.store.job_changed(msgspec.structs.replace(job, metadata=metadata, status=status))
 
@@ -172,7 +180,9 @@ class PlanMachine(RuleBasedStateMachine):
                     assert not self.pods_of(name), "and only once its pods are gone"
                 child["spec"] |= {field: value for field, value in action.spec.items() if field != "template"}
                 if (metadata := action.spec.get("template", {}).get("metadata")) is not None:
-                    child["spec"]["template"]["metadata"]["annotations"] |= metadata["annotations"]
+                    made = child["spec"]["template"]["metadata"]
+                    patched = made["annotations"] | metadata["annotations"]
+                    made["annotations"] = {name: text for name, text in patched.items() if text is not None}
                 self.see_child(name)
             case DeleteJob():
                 self.remove_child(name)
@@ -272,8 +282,7 @@ class PlanMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_told_does_not_contradict_itself(self) -> None:
-        for job in self.state.store.jobs.values():
-            status = job.status
+        for status in self.told.values():
             if status.phase == "Queued":
                 assert status.reason in CLOSED_SET
                 assert status.message
