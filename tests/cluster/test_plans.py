@@ -5,13 +5,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod
-from dovetail.api.gpujob import GPUJobStatus
+from dovetail.api.gpujob import GPUJobStatus, PlannedWorker
 from dovetail.api.meta import find_condition
 from dovetail.api.resources import NODES, PODS
+from dovetail.formats.timestamps import moment
 from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
 from dovetail_sandbox.cluster import Cluster
@@ -69,6 +71,33 @@ async def test_a_gang_whose_node_is_cordoned_between_plan_and_bind_is_planned_an
         assert nodes_of(await jobs.pods("gang")) == planned(after)
     finally:
         await cordon(client, overtaken, off=False)
+
+
+async def test_while_many_jobs_start_batch_jobs_carry_plans_and_the_statuses_get_the_same(jobs: Jobs) -> None:
+    """How many start within a second depends on the machine, so there may be several bursts."""
+    carried = 0
+    for burst in range(8):
+        names_ = [f"many-{burst}-{at}" for at in range(24)]
+        await asyncio.gather(*(jobs.submit(name, gpu="0.1") for name in names_))
+        for name in names_:
+            status = await jobs.phase("Running", name)
+            (pod,) = await jobs.pods(name)
+            said = msgspec.json.decode(pod.metadata.annotations[names.PLAN])
+            assert status.placement is not None
+            assert (status.plans, said["generation"]) == (status.placement.generation, status.plans)
+            assert [pod.spec.node_name] == said["nodes"] == list(planned(status))
+            assert str(status.number) == pod.metadata.labels[names.LABEL_JOB_NUMBER]
+            assert status.admitted_time is not None
+            assert status.start_time is not None
+            assert moment(status.admitted_time) <= moment(status.start_time)
+            if "worker" in said:
+                carried += 1
+                assert msgspec.convert(said["worker"], PlannedWorker) == status.placement.worker
+        for name in names_:
+            await jobs.delete(name)
+        if carried:
+            return
+    raise AssertionError("no batch Job has carried its plan")
 
 
 def plain_pod(name: str, *, gpu: str) -> dict[str, Any]:

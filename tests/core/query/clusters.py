@@ -9,11 +9,12 @@ import msgspec
 from dovetail import names
 from dovetail.api.builtin import Job, Node, Pod
 from dovetail.api.devices import AllocatedDevice
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, Placement, PlannedNode, PlannedWorker
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
+from dovetail.jobs.plan import annotation_of
 from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail.pods.options import annotations
 from tests.operator_.builders import at, condition, make_child, make_job, make_pod
@@ -163,6 +164,22 @@ class RandomCluster:
         for worker, node in enumerate(planned):
             self.add_pod(job, child, worker=worker, node=node if worker < bound else "", gpus=1, on=node)
 
+    def add_carried(self, *, bound: bool) -> None:
+        """A job whose batch Job carries its plan, which its status does not have yet."""
+        node = next((name for name, free in self.free.items() if free), "")
+        if not node:
+            return
+        job = self.new_job("carried", gpu=1, **self.limits())
+        placement = Placement(
+            generation=1, nodes=[PlannedNode(name=node, workers=1)], worker=PlannedWorker(request="1")
+        )
+        text = annotation_of(placement, job_uid=job.metadata.uid, carried=True)
+        template = {"metadata": {"annotations": {names.PLAN: text}}}
+        child = make_child(job, uid=f"child-{job.metadata.name}", parallelism=1, completions=1, template=template)
+        self.jobs.append(job)
+        self.children.append(child)
+        self.add_pod(job, child, worker=0, node=node if bound else "", gpus=1, on=node)
+
     def add_ended(self) -> None:
         """A job that is over: it counts for shares, and teaches how long such jobs run and what memory they need."""
         start = -self.rng.randint(2000, 9000)
@@ -282,4 +299,6 @@ def random_cluster(seed: int, *, by_namespace: bool = False) -> RandomCluster:
         cluster.add_quota(f"q{quota}")
     for step in steps:
         step()
+    for bound in random.Random(f"carried of {seed}").sample([False, True], seed % 3):
+        cluster.add_carried(bound=bound)
     return cluster
