@@ -49,6 +49,7 @@ NOT_EMPTY: Final = {
     "MovesOfDeleted._times": "a move counts until its hour is over",
     "Quotas._cards": "the cards of the last cycle in which a quota counted memory",
     "NegativeCache._asked": "the last 64 questions, whoever asked them",
+    "Decisions._starts": "the times of the latest starts, up to a bound",
     "Numbers._given": "a number is never given again",
     "Learner._weights": "the mix of jobs is learned",
     "RecentKeys._newer": "the mix counts a job once",
