@@ -108,7 +108,7 @@ class Observed:
     kueue: str = ""
     """Why Kueue has not admitted the job, in Kueue's words; empty without a reason."""
     plan_may_follow: bool = False
-    """Whether many jobs start, and nothing may keep room from a pod whose plan is not in the status yet."""
+    """Whether it requests one worker, many jobs start, and nothing keeps room from a pod without a plan in a status."""
     simulated: bool = False
     """Whether nothing of the job really runs: it is on simulated nodes, or there are no others."""
     given: Mapping[str, Sequence[AllocatedDevice]] = field(default_factory=dict)

@@ -59,7 +59,7 @@ def reserved_room(kept: Kept, *, now: datetime) -> ReservedRoom:
 
 
 def may_be_carried(placement: Placement | None, *, job: GPUJob) -> bool:
-    """Whether the batch Job that is created next may carry the plan, and the status follow.
+    """Whether the batch Job that is created next may carry the plan of one worker, and the status follow.
 
     Only where the room needs no hold by the extender before the pod exists: the pod must fit as one without a plan. So
     no reservation may keep the room, and nothing of an earlier run may still be there.
@@ -67,7 +67,7 @@ def may_be_carried(placement: Placement | None, *, job: GPUJob) -> bool:
     status, spec = job.status, job.spec
     if placement is None or placement.limit_seconds is not None or placement.generation != 1 or status.plans:
         return False
-    if spec.workers != 1 or spec.min_workers is not None or spec.restart == "Worker" or is_guests(job):
+    if spec.restart == "Worker" or is_guests(job):
         return False
     reserves = status.queue is not None and status.queue.reserved is not None
     return not (reserves or status.attempts or status.start_time or status.preemption or status.move)

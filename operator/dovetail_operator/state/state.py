@@ -334,7 +334,7 @@ class State:
             enforcement=store.enforcements.reports_for(pods),
             notice=decisions.notices.get(uid),
             move=decisions.moves.get(uid),
-            plan_may_follow=decisions.plans_may_follow(now) and not store.quotas.all,
+            plan_may_follow=job.spec.workers == 1 and decisions.plans_may_follow(now) and not store.quotas.all,
             kueue=decisions.kueue.get(child.metadata.uid, "") if child is not None else "",
         )
 

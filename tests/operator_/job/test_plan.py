@@ -63,9 +63,7 @@ def on(node: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("spec", "status", "verdict"),
     [
-        ({"workers": 2}, {}, {}),
         ({"restart": "Worker"}, {}, {}),
-        ({"minWorkers": 1}, {}, {}),
         ({}, {"plans": 1}, {}),
         ({}, {"attempts": [{"number": 1, "reason": "Failed", "message": "m", "counted": True, "endTime": at(-5)}]}, {}),
         ({}, {"startTime": at(-9)}, {}),
@@ -79,8 +77,7 @@ def test_a_plan_whose_room_has_to_be_held_is_told_first(
     spec: dict[str, Any], status: dict[str, Any], verdict: dict[str, Any]
 ) -> None:
     job = make_job(gpu=2, status={"number": 7, **status}, **spec)
-    nodes = ["a"] * job.spec.workers
-    seen = replace(see(job, verdict=replace(let_go(job, *nodes), **verdict)), plan_may_follow=True)
+    seen = replace(see(job, verdict=replace(let_go(job, "a"), **verdict)), plan_may_follow=True)
     assert_told_first(seen)
 
 
@@ -110,11 +107,24 @@ def a_quota_exists(state: State) -> None:
     state.store.quotas.update(msgspec.convert({"metadata": {"name": "q"}, "spec": {}}, GPUQuota))
 
 
-@pytest.mark.parametrize("happens", [few_start, another_waits, a_quota_exists])
-def test_where_few_start_or_others_may_keep_the_room_a_plan_is_told_first(happens: Callable[[State], None]) -> None:
-    state, job = make_state(a=4), make_job(gpu=2, status={"number": 7})
+@pytest.mark.parametrize(
+    ("happens", "spec"),
+    [
+        (few_start, {}),
+        (another_waits, {}),
+        (a_quota_exists, {}),
+        (start_many, {"workers": 2}),
+        (start_many, {"workers": 2, "minWorkers": 1}),
+    ],
+)
+def test_where_few_start_or_the_room_has_to_be_held_a_plan_is_told_first(
+    happens: Callable[[State], None], spec: dict[str, Any]
+) -> None:
+    state, job = make_state(a=4), make_job(gpu=2, status={"number": 7}, **spec)
     state.store.job_changed(job)
-    state.decisions.set_verdict(job.metadata.uid, verdict=let_go(job, "a"))
+    state.decisions.set_verdict(
+        job.metadata.uid, verdict=let_go(job, *["a"] * spec.get("minWorkers", job.spec.workers))
+    )
     happens(state)
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
