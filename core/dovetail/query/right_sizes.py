@@ -15,8 +15,8 @@ from msgspec.structs import replace as with_fields
 from dovetail.answers.owners import project_of, user_of
 from dovetail.answers.waste import RightSizeRow, TeamSavings
 from dovetail.api.gpujob import GPUJob, MemoryUse
+from dovetail.api.reasons import problems as says
 from dovetail.api.reasons.clause import Sentence
-from dovetail.api.reasons.problems import KEEPS_REQUEST
 from dovetail.formats.durations import human
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, parse
 from dovetail.jobs.batch_job import is_external, is_guests
@@ -96,20 +96,22 @@ def _teams(rows: Iterable[RightSizeRow]) -> list[TeamSavings]:
 
 def accepted(job: GPUJob, *, now: datetime) -> Mapping[str, str] | Sentence:
     """The change of the spec with which the owner accepts the smaller request of a job; else why not."""
-    if (refusal := _refusal(job, row=(row := measured_size(job, now=now)))) or row is None:
-        return KEEPS_REQUEST(job=job.metadata.name, why=refusal)
+    row = measured_size(job, now=now)
+    if (refusal := _refusal(job, row=row)) is not None or row is None:
+        return says.KEEPS_REQUEST(job=job.metadata.name) + (refusal or says.SIZE_UNMEASURED())
     smaller = parse(row.suggested)
     return {_FIELD: str(GPURequest(share_milli=smaller.share_milli, memory_mib=smaller.memory_mib))}
 
 
-def _refusal(job: GPUJob, *, row: RightSizeRow | None) -> str:
+def _refusal(job: GPUJob, *, row: RightSizeRow | None) -> Sentence | None:
+    """Why the job keeps its request; None if its right size is smaller."""
     if is_guests(job):
-        return "its own controller makes its pods, so request less there"
+        return says.SIZE_OF_CONTROLLER()
     if is_external(job):
-        return "Kueue admits it by the request that it has"
+        return says.SIZE_OF_KUEUE()
     if row is None:
-        return "nothing was measured of it on a device"
-    return "" if row.suggested else f"no smaller one follows from what it used ({row.basis})"
+        return says.SIZE_UNMEASURED()
+    return None if row.suggested else says.NO_SMALLER_SIZE() + _basis(row, job=job)
 
 
 def measured_size(job: GPUJob, *, now: datetime) -> RightSizeRow | None:
@@ -145,8 +147,9 @@ def measured_size(job: GPUJob, *, now: datetime) -> RightSizeRow | None:
         runs=len(peaks),
         basis="",
     )
-    if (lacking := _lacking(found, job=job)) or found.mean_utilization is None:
-        return with_fields(found, basis=lacking)
+    basis = _basis(found, job=job).message
+    if _lacking(found, job=job) is not None or found.mean_utilization is None:
+        return with_fields(found, basis=basis)
     smaller = _smaller(request, of=found, mean=found.mean_utilization)
     saved = 0.0 if smaller is None else _saved(request, smaller=smaller, workers=workers_of(job))
     return with_fields(
@@ -154,7 +157,7 @@ def measured_size(job: GPUJob, *, now: datetime) -> RightSizeRow | None:
         suggested="" if smaller is None else str(smaller),
         saved_gpus=saved,
         savable_hours=round(saved * hours, 4),
-        basis=_basis(found, mean=found.mean_utilization),
+        basis=basis,
     )
 
 
@@ -176,20 +179,20 @@ def _peaks(use: MemoryUse | None) -> list[int]:
     return [peak for peak in (use.peak_mib, *believed(use.earlier_runs)) if peak]
 
 
-def _lacking(found: RightSizeRow, *, job: GPUJob) -> str:
-    """Why nothing can be suggested; empty if something can."""
+def _lacking(found: RightSizeRow, *, job: GPUJob) -> Sentence | None:
+    """Why nothing can be suggested; None if something can."""
     use, placement = job.status.memory, job.status.placement
     if job.spec.mode == "Exclusive":
-        return "Mode Exclusive takes its devices whole"
+        return says.SIZE_EXCLUSIVE()
     if placement is not None and placement.worker.resource:
-        return "A vendor's plugin gives its devices whole"
+        return says.SIZE_OF_PLUGIN()
     if use is not None and use.limited:
-        return "It used all the memory that it was promised, so it may need more"
+        return says.SIZE_LIMITED()
     if not found.peak_mib:
-        return "No memory use of its own was measured on its devices"
+        return says.SIZE_WITHOUT_MEMORY()
     if found.mean_utilization is None or found.device_seconds < ENOUGH_SECONDS:
-        return f"Measured for {human(found.device_seconds)} of device time; a right size needs {human(ENOUGH_SECONDS)}"
-    return ""
+        return says.SIZE_TOO_SOON(measured=human(found.device_seconds), needed=human(ENOUGH_SECONDS))
+    return None
 
 
 def _smaller(request: GPURequest, *, of: RightSizeRow, mean: float) -> GPURequest | None:
@@ -215,7 +218,13 @@ def _saved(request: GPURequest, *, smaller: GPURequest, workers: int) -> float:
     return workers * (request.total_milli - smaller.total_milli) / WHOLE_MILLI
 
 
-def _basis(found: RightSizeRow, *, mean: float) -> str:
-    runs = f"{found.runs} run{'s' if found.runs > 1 else ''} of {found.name}"
-    memory = f"Peak {found.peak_mib:,} MiB of {found.promised_mib:,} MiB on a device in {runs}"
-    return f"{memory}; mean utilization {mean:.0%} over {human(found.device_seconds)} of device time"
+def _basis(found: RightSizeRow, *, job: GPUJob) -> Sentence:
+    """What the answer rests on, or what it lacks."""
+    return _lacking(found, job=job) or says.SIZE_MEASURED(
+        peak_mib=f"{found.peak_mib:,}",
+        promised_mib=f"{found.promised_mib:,}",
+        runs=found.runs,
+        name=found.name,
+        utilization=f"{found.mean_utilization or 0.0:.0%}",
+        measured=human(found.device_seconds),
+    )

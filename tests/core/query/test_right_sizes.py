@@ -8,6 +8,7 @@ import pytest
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.reasons.catalog import rendered
 from dovetail.api.reasons.clause import Sentence
 from dovetail.query.right_sizes import accepted, measured, measured_size, right_sizes
 
@@ -153,15 +154,15 @@ def test_what_is_accepted_is_the_part_of_a_device_that_suffices() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"load": 0.9}, "no smaller one follows from what it used (Peak 5,000 MiB of 32,768 MiB"),
-        ({"limited": True}, "(It used all the memory that it was promised, so it may need more)"),
+        ({"load": 0.9}, "no smaller one follows from what it used: Peak 5,000 MiB of 32,768 MiB"),
+        ({"limited": True}, "used: It used all the memory that it was promised, so it may need more"),
         ({"devices": []}, "nothing was measured of it on a device"),
-        ({"spec": {"mode": "Exclusive"}}, "(Mode Exclusive takes its devices whole)"),
+        ({"spec": {"mode": "Exclusive"}}, "used: Mode Exclusive takes its devices whole"),
         ({"spec": {"managedBy": names.GUESTS_MANAGER}}, "its own controller makes its pods"),
         ({"metadata": {"labels": {names.KUEUE_QUEUE: "q"}}}, "Kueue admits it by the request that it has"),
         (
             {"placement": {"generation": 1, "nodes": [], "worker": {"request": "1", "resource": "nvidia.com/gpu"}}},
-            "(A vendor's plugin gives its devices whole)",
+            "used: A vendor's plugin gives its devices whole",
         ),
     ],
     ids=[
@@ -179,3 +180,4 @@ def test_a_job_that_cannot_shrink_says_why(changes: dict[str, Any], why: str) ->
     assert isinstance(found, Sentence)
     assert found.message.startswith("GPUJob train keeps its request: ")
     assert why in found.message
+    assert rendered(found.clauses).message == found.message, "a program that speaks another language has all of it"

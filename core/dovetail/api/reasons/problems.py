@@ -128,7 +128,7 @@ ID_TOKEN_NO_BASE64: Final = clause("IDTokenNoBase64", "the provider's ID token c
 
 # Objects
 NO_JOB: Final = clause("NoSuchGPUJob", "there is no GPUJob {job} in namespace {namespace} that you may list")
-KEEPS_REQUEST: Final = clause("KeepsRequest", "GPUJob {job} keeps its request: {why}")
+KEEPS_REQUEST: Final = clause("KeepsRequest", "GPUJob {job} keeps its request: ")
 NO_SUCH_NODE: Final = clause("NoSuchNode", "there is no node {node}")
 NO_NODE_WITH_GPUS: Final = clause("NoNodeWithGPUs", "there is no node {node} with GPUs")
 NO_QUOTA: Final = clause("NoSuchQuota", "there is no GPUQuota {quota} that applies to a namespace you may list")
@@ -209,3 +209,19 @@ NO_TEMPLATE: Final = clause(
 FIELD_MISSING: Final = clause("FieldMissing", "field {field} is missing: the command of {kind} tasks uses it")
 FIELD_NAME: Final = clause("FieldName", 'field "{field}": a name has letters, digits, "_", "." and "-", 63 at most')
 FIELD_TOO_LONG: Final = clause("FieldTooLong", "{field}: {characters} characters, allowed are {most} without NUL")
+
+# Right sizes: why a job keeps its request, and what the answer rests on
+SIZE_OF_CONTROLLER: Final = clause("SizeOfController", "its own controller makes its pods, so request less there")
+SIZE_OF_KUEUE: Final = clause("SizeOfKueue", "Kueue admits it by the request that it has")
+SIZE_UNMEASURED: Final = clause("SizeUnmeasured", "nothing was measured of it on a device")
+NO_SMALLER_SIZE: Final = clause("NoSmallerSize", "no smaller one follows from what it used: ")
+SIZE_EXCLUSIVE: Final = clause("SizeExclusive", "Mode Exclusive takes its devices whole")
+SIZE_OF_PLUGIN: Final = clause("SizeOfPlugin", "A vendor's plugin gives its devices whole")
+SIZE_LIMITED: Final = clause("SizeLimited", "It used all the memory that it was promised, so it may need more")
+SIZE_WITHOUT_MEMORY: Final = clause("SizeWithoutMemory", "No memory use of its own was measured on its devices")
+SIZE_TOO_SOON: Final = clause("SizeTooSoon", "Measured for {measured} of device time; a right size needs {needed}")
+SIZE_MEASURED: Final = clause(
+    "SizeMeasured",
+    "Peak {peak_mib} MiB of {promised_mib} MiB on a device in {runs:run|runs} of {name}; "
+    "mean utilization {utilization} over {measured} of device time",
+)
