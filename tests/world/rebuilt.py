@@ -1,6 +1,6 @@
 """The operator's state beside one that is built from the objects alone: what one has kept, the other has to find."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import fields
 from typing import Any, Final
 
@@ -109,12 +109,12 @@ def rebuilt(server: ApiServer, *, beside: State) -> State:
     return state
 
 
-def check_tables(live: State, fresh: State) -> None:
-    """Every table of the store is that of a store built from the objects."""
+def check_tables(live: State, fresh: State, *, besides: Container[str] = ()) -> None:
+    """Every table of the store is that of a store built from the objects; `besides` names others that are not."""
     ours, theirs = tables(live.store), tables(fresh.store)
     for path in sorted(ours.keys() | theirs.keys()):
         name = (ours.get(path) or theirs[path]).name
-        if name in NOT_FROM_OBJECTS or "_followers" in path:
+        if name in NOT_FROM_OBJECTS or name in besides or "_followers" in path:
             continue
         have, want = (side[path].content if path in side else None for side in (ours, theirs))
         have, want = _plain(have), _plain(want)
@@ -146,8 +146,8 @@ def check_observations(live: State, fresh: State, *, world: World) -> None:
         for field in fields(theirs) if theirs is not None else ():  # type: ignore[arg-type]
             if field.name not in _OF_TIME:
                 have, want = getattr(ours, field.name), getattr(theirs, field.name)
-                if field.name == "pods":
-                    have, want = ({pod.metadata.uid: pod for pod in pods} for pods in (have, want))
+                if field.name in {"pods", "tasks"}:
+                    have, want = ({each.metadata.uid: each for each in objects} for objects in (have, want))
                 assert have == want, f"{key}: {field.name} is {have}, and the objects say {want}"
 
 

@@ -6,7 +6,6 @@ All keys are `namespace/name`.
 
 from collections.abc import Collection, Iterable
 
-from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.jobs.array_tasks import TasksError, tasks_of
@@ -15,11 +14,6 @@ from dovetail.jobs.array_tasks import TasksError, tasks_of
 def has_tasks(job: GPUJob) -> bool:
     """Whether the job is an array or a sweep."""
     return job.spec.array is not None or job.spec.sweep is not None
-
-
-def is_task(job: GPUJob) -> bool:
-    """Whether an array created the job."""
-    return names.LABEL_ARRAY in job.metadata.labels
 
 
 def task_keys(array: GPUJob, *, keys: Iterable[str]) -> list[str]:

@@ -44,7 +44,8 @@ class Dependencies:
         """Record that a job is deleted. Jobs that depend on its name keep waiting."""
         key = key_of(job.metadata)
         self._set(key, awaited=())
-        self._stale = self._stale or key in self._circles or (expected_tasks.is_task(job) and key in self._dependents)
+        # A job that waits for it waits for an array again, whose task now has yet to be created.
+        self._stale = self._stale or key in self._circles or (key in self._dependents and self._is_expected(key))
 
     def dependents_of(self, key: str) -> list[str]:
         """The keys of the jobs that depend on this one, sorted."""
@@ -141,6 +142,15 @@ class Dependencies:
         any_one = job.spec.dependency_policy == "Any"
         met = any_one and unmet(self.states_of(job), spec=job.spec) is None
         return Needs(keys=() if met else tuple(_key(job, name=each.name) for each in waiting), any_one=any_one)
+
+    def _is_expected(self, key: str) -> bool:
+        """Whether an array or a sweep will create a job of this name; its name is the first part of its tasks'."""
+        parts = key.split("-")
+        arrays = (self._jobs.get("-".join(parts[:count])) for count in range(1, len(parts)))
+        return any(
+            array is not None and expected_tasks.has_tasks(array) and expected_tasks.task_keys(array, keys=[key])
+            for array in arrays
+        )
 
     def _set(self, key: str, *, awaited: tuple[str, ...]) -> None:
         for other in self._awaited.pop(key, ()):
