@@ -22,7 +22,7 @@ from tests.world.world import World
 NAMESPACES = ("team", "other")
 # An array, its tasks, and others that wait for any of these.
 ARRAY = {"indexes": "0-1"}
-NAMES = ("a", "b", "c", "arr", "arr-t0", "arr-t1")
+NAMES = ("a", "b", "arr", "arr", "arr-t0", "arr-t1")
 # What jobs have used is learned in the order in which they came.
 IN_ORDER_OF_ARRIVAL = frozenset({"Learning._names", "_Name.members"})
 PHASES = (None, "Queued", "Running", "Running", "Succeeded", "Failed", "Cancelled")
@@ -86,7 +86,7 @@ class Walk:
         status: dict[str, Any] = {"phase": phase, "number": random.randint(1, 9)} if phase else {}
         if phase in {"Running", "Succeeded", "Failed"}:
             status["startTime"] = at(-60)
-        others = [each for each in random.sample(NAMES, random.choice([0, 1, 1, 2])) if each != name]
+        others = [each for each in random.sample(sorted({*NAMES}), random.choice([0, 1, 1, 2])) if each != name]
         spec: dict[str, Any] = {"dependencies": [{"name": each} for each in others]}
         if others and random.random() < 0.5:
             status["dependencies"] = [
@@ -99,8 +99,7 @@ class Walk:
         parent = self.objects["gpujobs"].get(key.partition("-")[0])
         if name.startswith("arr-") and parent is not None and random.random() < 0.7:
             made = make_task(parent, int(name[-1]), phase=phase, meta={"uid": meta["uid"]})
-            found = make_job(name, meta={**meta, **_inherited(made)}, status=status)
-            return found
+            return make_job(name, meta={**meta, **_inherited(made)}, status=status)
         return make_job(name, meta=meta, status=status, **spec)
 
     def _child(self, key: str) -> str:
@@ -164,9 +163,9 @@ class Walk:
         return found
 
     def check(self) -> State:
-        fresh = rebuilt.rebuilt(cast(ApiServer, self), beside=self.live)
+        fresh = rebuilt.rebuilt(cast("ApiServer", self), beside=self.live)
         rebuilt.check_tables(self.live, fresh, besides=IN_ORDER_OF_ARRIVAL)
-        rebuilt.check_observations(self.live, fresh, world=cast(World, SimpleNamespace(now=lambda: NOW)))
+        rebuilt.check_observations(self.live, fresh, world=cast("World", SimpleNamespace(now=lambda: NOW)))
         for key, job in fresh.store.jobs.items():
             ours, theirs = self.live.store.dependencies, fresh.store.dependencies
             assert ours.dependents_of(key) == theirs.dependents_of(key)
