@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -126,3 +127,53 @@ async def test_a_gpu_is_partitioned_by_the_vendor_that_has_it() -> None:
     assert refused == "amd has no place for 3g.20gb on amd-card"
     unknown = await many.reshape(NODE, card="intel-card", profiles=["3g.20gb"])
     assert unknown == "no vendor's library has a GPU intel-card in MIG mode"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_several_vendors_report_of_themselves_is_together_what_it_was_apart(seed: int) -> None:
+    """Indexes, links and split GPUs of each vendor, moved behind the indexes of those before it, which have gaps."""
+    random = Random(seed)
+    parts = [Odd(name, random=random) for name in "abc"[: random.randint(1, 3)]]
+    provider = ManyProvider(parts)
+    found = provider.inventory(NODE)
+    first, devices, split = 0, list[DeviceInfo](), list[SplitCard]()
+    for part in parts:
+        own = part.inventory(NODE)
+        for each in own.devices:
+            links = Links(
+                nvlink=[other + first for other in each.links.nvlink],
+                switch=[other + first for other in each.links.switch],
+            )
+            devices.append(replace(each, index=each.index + first, links=links))
+        split += [replace(each, index=each.index + first) for each in own.split]
+        first = devices[-1].index + 1 if devices else 0
+    assert list(found.devices) == devices
+    assert list(found.split) == split
+    assert len({each.index for each in devices}) == len(devices), "no index is there twice"
+    sample = provider.sample(found, node=NODE, tenants=(), now=NOON)
+    assert [each.used_mib for each in sample.devices] == [int(each.uuid.partition("-")[2]) for each in devices]
+    assert sample.measured_at == min(part.measured_at for part in parts if part.measured_at)
+
+
+class Odd(Part):
+    """A vendor whose indexes have gaps, with both kinds of links and GPUs that are split."""
+
+    def __init__(self, name: str, *, random: Random) -> None:
+        super().__init__(name, cards=0, measured_at=NOON - timedelta(seconds=random.randint(0, 99)))
+        indexes = sorted(random.sample(range(6), random.randint(0, 3)))
+        whole = indexes[:2]
+        self.own = tuple(
+            DeviceInfo(
+                index=index, uuid=f"{name}-{index}", vendor=name, model="M", memory_mib=1000,
+                links=Links(nvlink=[each for each in whole if each != index], switch=whole[:at]),
+            )
+            for at, index in enumerate(whole)
+        )  # fmt: skip
+        self.apart = tuple(SplitCard(index=index, uuid=f"{name}-{index}", model="M", slots=()) for index in indexes[2:])
+
+    def inventory(self, node: Any, **_: Any) -> Inventory:
+        return Inventory(devices=self.own, split=self.apart)
+
+    def sample(self, inventory: Inventory, **_: Any) -> Sample:
+        used = (DeviceSample(used_mib=int(each.uuid.partition("-")[2])) for each in inventory.devices)
+        return Sample(devices=tuple(used), measured_at=self.measured_at)
