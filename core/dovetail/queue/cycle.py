@@ -20,6 +20,7 @@ from dovetail.jobs.cpu_fallback import falls_back, on_cpu
 from dovetail.logs import get_logger
 from dovetail.queue import verdicts
 from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
+from dovetail.queue.backfill.job_reservations import JobReservations
 from dovetail.queue.backfill.reservation import Reservation, kept_now
 from dovetail.queue.backfill.residual import ResidualCapacity, Shortages, Tries
 from dovetail.queue.growing.growth import Growth
@@ -106,8 +107,6 @@ class SchedulingCycle:
         self._evictor = evictor or Evictor(running=(), rules=Rules())
         loans = self._evictor.loans = self._gate.loans
         self._reclaim = None if loans is None else Reclaim(self._evictor, loans=loans)
-        # The rooms that come back to jobs within their guarantees, and those from which others move.
-        self._promised: list[Reservation] = []
         self._fit_cache = FitCache(ledger)
         self._sites = sites
         self._ends: dict[str, Leaving] = {}
@@ -116,9 +115,7 @@ class SchedulingCycle:
         self._is_ahead = self._early = False
         self._expect(leaving)
         self._due += [(each.expected_seconds, each) for each in self._windows.ends()]
-        self.reservation: Reservation | None = None
-        # The reservation of a later job, for which others are preempted where that does not delay the first one.
-        self._preempting: Reservation | None = None
+        self._reservations = JobReservations(windows=self._windows)
         # None once the ledger differs from that at the beginning.
         self._shortages: Shortages | None = shortages or Shortages()
         self._tries = Tries(ledger, sites=sites, hope=self._shortages.hope)
@@ -144,6 +141,8 @@ class SchedulingCycle:
         """
         if not self._due:
             return None
+        # Once a job has ended before its time limit, no reservation outlives its cycle: it need not be made now.
+        reserved = None if self._early else self.reservation
         self._before = self._now
         if not self._is_ahead:
             # Not before this point: most cycles never simulate the future.
@@ -166,11 +165,9 @@ class SchedulingCycle:
         self._tries.clear()
         self._kept.forget()
         self._ledger_changed()
-        self._preempting = None
-        self._promised = []
-        if self.reservation is not None and (self._early or self.reservation.at_seconds <= self._now):
-            # A job that ends before its time limit leaves room for an earlier start.
-            self.reservation = None
+        # A job that ends before its time limit leaves room for an earlier start.
+        goes_on = reserved is not None and not self._early and reserved.at_seconds > self._now
+        self._reservations.begin(first=reserved if goes_on else None)
         return gone
 
     def in_order(self, waiting: Iterable[Candidate]) -> Sequence[Candidate]:
@@ -187,6 +184,11 @@ class SchedulingCycle:
             # Not before this point: a decision that changed the turns would not be made again in the next cycle.
             self._reclaim.begin(ordered)
         return ordered
+
+    @property
+    def reservation(self) -> Reservation | None:
+        """The reservation of the first job that does not fit."""
+        return self._reservations.first
 
     @property
     def now(self) -> float:
@@ -232,7 +234,7 @@ class SchedulingCycle:
                 ledger=self._ledger,
                 sites=self._sites,
                 windows=self._windows,
-                kept=[*self._promised, *(each for each in (self.reservation, self._preempting) if each is not None)],
+                kept=self._reservations.all(),
                 leaving=self.leaving,
             ).run()
         self._reclaim.end()
@@ -303,7 +305,7 @@ class SchedulingCycle:
         )
         if made is None:
             return waits
-        self._promised.append(made)
+        self._reservations.promised.append(made)
         return msgspec.structs.replace(waits, kept=self._kept_for(job))
 
     def _reclaimed(self, job: Candidate, *, waits: Waits, owner: int, reclaim: Reclaim) -> Verdict:
@@ -319,21 +321,23 @@ class SchedulingCycle:
         if made is None:
             waits = with_clause(waits, clause=reclaim.refusal_clause(job, owner=owner))
             return self._preempted(job, waits=waits)
-        self._promised.append(made)
+        self._reservations.promised.append(made)
         return msgspec.structs.replace(waits, kept=self._kept_for(job))
 
     def _preempted(self, job: Candidate, *, waits: Waits) -> Verdict:
         """The verdict on a job that waits for room, which may get it by its priority, and a reservation."""
-        cleared = self._evictor.cleared(
-            job, ledger=self._ledger, sites=self._sites, residual=self._residual(job, in_seconds=0.0)
-        )
-        if cleared is not None:
-            self._room_grew()
-            return self._admit(job, room=cleared)
-        residual = self._residual(job, in_seconds=self._evictor.takes_seconds)
-        moved = self._evictor.moved(job, ledger=self._ledger, sites=self._sites, residual=residual)
+        moved = None
+        if self._evictor.running:
+            cleared = self._evictor.cleared(
+                job, ledger=self._ledger, sites=self._sites, residual=self._residual(job, in_seconds=0.0)
+            )
+            if cleared is not None:
+                self._room_grew()
+                return self._admit(job, room=cleared)
+            residual = self._residual(job, in_seconds=self._evictor.takes_seconds)
+            moved = self._evictor.moved(job, ledger=self._ledger, sites=self._sites, residual=residual)
         if moved is not None:
-            self._promised.append(moved)
+            self._reservations.promised.append(moved)
             self._repeats.changed()
         elif waits.reason not in _HOPELESS:
             self._reserve(job)
@@ -353,7 +357,8 @@ class SchedulingCycle:
         refused = too_large(asked, ledger=self._ledger) or self._gate.refusal(asked)
         if refused is not None:
             return waits_because(job, why=refused)
-        self._drop_reservation(job)
+        if self._reservations.drop(job.key):
+            self._kept.forget()
         self._gate.started(asked)
         self._repeats.changed()
         return Admitted(key=job.key, ask=asked.ask, on_cpu=instead.message)
@@ -378,8 +383,8 @@ class SchedulingCycle:
         The first job that does not fit gets a reservation; a later one only where it preempts others and does not delay
         the first.
         """
-        first = self.reservation
-        if first is not None and not self._may_preempt_too(first):
+        is_first = not self._reservations.has_first
+        if not is_first and not self._may_preempt_too:
             return
         may_try = self._tries.take(job, ends=self._ends)
         if self._shortages is not None:
@@ -387,30 +392,51 @@ class SchedulingCycle:
         if not may_try:
             return
         self._repeats.changed()
-        ledger, sites = self._ledger, self._sites
-        against = [*self._windows.against(job, start_seconds=self._now), *self._delayed_by(job)]
-        by_itself = reserve_around(
-            job, against=against, ledger=ledger, sites=sites, leaving=self.leaving, now_seconds=self._now
-        )
+        if self._postpones and not self._windows.against(job, start_seconds=self._now):
+            # It has a start exactly if all known ends make room for it.
+            if self._tries.has_hope(job, ends=self._ends):
+                self._reservations.postpone(lambda: self._by_itself(job))
+            return
+        by_itself = self._by_itself(job)
         residual = self._residual(job, in_seconds=self._evictor.takes_seconds)
-        made = self._evictor.preempt(job, ledger=ledger, sites=sites, otherwise=by_itself, residual=residual)
-        if first is None:
-            self.reservation = made or by_itself
-        else:
-            self._preempting = made
-
-    def _may_preempt_too(self, first: Reservation) -> bool:
-        """Whether a later job may preempt too: one a cycle may, and none while others end for the first one."""
-        return (
-            self._evictor.rules.gap > 0 and self._preempting is None and not self._evictor.preempts_for(first.job.key)
+        made = self._evictor.preempt(
+            job, ledger=self._ledger, sites=self._sites, otherwise=by_itself, residual=residual
         )
+        if is_first:
+            self._reservations.reserve(made or by_itself)
+        else:
+            self._reservations.preempting = made
+
+    @property
+    def _postpones(self) -> bool:
+        """Whether a reservation is made only when a job is compared with it: few simulated cycles have such a job."""
+        return self._is_ahead and not self._evictor.running and self._reclaim is None and self._growth is None
+
+    def _by_itself(self, job: Candidate) -> Reservation | None:
+        """The job's earliest start where no other job ends for it."""
+        return reserve_around(
+            job,
+            against=self._reservations.against(job, start_seconds=self._now),
+            ledger=self._ledger,
+            sites=self._sites,
+            leaving=self.leaving,
+            now_seconds=self._now,
+        )
+
+    @property
+    def _may_preempt_too(self) -> bool:
+        """Whether a later job may preempt too: one a cycle may, and none while others end for the first one."""
+        if not self._evictor.rules.gap or self._reservations.preempting is not None:
+            return False
+        first = self.reservation
+        return first is not None and not self._evictor.preempts_for(first.job.key)
 
     def _residual(self, job: Candidate, *, in_seconds: float) -> Residual | None:
         """What reservations leave of a ledger to a job that starts in `in_seconds`.
 
         None where they leave all of it.
         """
-        delayed = self._delayed_by(job, in_seconds=in_seconds)
+        delayed = self._reservations.delayed_by(job, start_seconds=self._now + in_seconds)
         if not self._windows.wanted and not delayed:
             return None
 
@@ -420,19 +446,12 @@ class SchedulingCycle:
 
         return Residual(kept=kept, leaving=self._ends.values())
 
-    def _delayed_by(self, job: Candidate, *, in_seconds: float = 0.0) -> list[Reservation]:
-        """The reservations of other jobs that this one would delay: those that begin before it ends."""
-        end = self._now + in_seconds + job.run_seconds if job.limited else float("inf")
-        kept = [*self._promised, *(each for each in (self.reservation, self._preempting) if each is not None)]
-        return [each for each in kept if each.job.key != job.key and end > each.at_seconds]
-
     def _ledger_changed(self) -> None:
         self._shortages = None
         self._repeats.changed()
 
     def _kept_for(self, job: Candidate) -> Kept | None:
-        kept = (*self._promised, self.reservation, self._preempting)
-        reserved = next((each for each in kept if each is not None and each.job.key == job.key), None)
+        reserved = self._reservations.of(job.key)
         if reserved is None:
             return None
         now = kept_now(reserved, ledger=self._ledger, leaving=self.leaving)
@@ -441,7 +460,9 @@ class SchedulingCycle:
     def _still_refused(self, job: Candidate) -> Shortage | None:
         """The shortage of the cycle before, where nothing that was freed since then helps."""
         shortage = self._refused_before.get(job.shape)
-        if shortage is None or helps(job, nodes=self._freed, fit_cache=self._fit_cache, sites=self._sites):
+        if shortage is None or helps(
+            job, nodes=self._freed, fit_cache=self._fit_cache, sites=self._sites, ledger=self._ledger
+        ):
             return None
         self._refused[job.shape] = shortage
         return shortage
@@ -449,30 +470,13 @@ class SchedulingCycle:
     def _admit(self, job: Candidate, *, room: Room) -> Verdict:
         """The verdict for a job that fits: whether reservations leave it the room."""
         kept: tuple[Reservation, ...] = ()
-        for by in self._reservations_against(job):
+        for by in self._reservations.against(job, start_seconds=self._now):
             kept = (*kept, by)
             left = self._kept.room(job, kept=kept, leaving=self.leaving)
             if not isinstance(left, Room):
                 return kept_back(job, by=by, shortage=left)
             room = left
         return self._admitted(job, room=room)
-
-    def _is_backfilled(self, job: Candidate, *, room: Room) -> bool:
-        """Whether its time limit alone lets the job use nodes that reservations keep."""
-        if not job.limited or not room.claims:
-            return False
-        respected = {each.job.key for each in self._reservations_against(job)}
-        passed = (
-            each for each in self._reservations_against(replace(job, limited=False)) if each.job.key not in respected
-        )
-        nodes = {claim.node for claim in room.claims}
-        return any(claim.node in nodes for each in passed for claim in each.claims)
-
-    def _reservations_against(self, job: Candidate) -> list[Reservation]:
-        """The reservations and advance reservations that the job must not delay."""
-        if job.ask.gpu is None:
-            return []
-        return [*self._windows.against(job, start_seconds=self._now), *self._delayed_by(job)]
 
     def _expect(self, leaving: Iterable[Leaving]) -> None:
         for each in leaving:
@@ -483,18 +487,14 @@ class SchedulingCycle:
             else:
                 self._due.append(due)
 
-    def _drop_reservation(self, job: Candidate) -> None:
-        """Drop what is reserved for a job that starts."""
-        # A cycle judges each job once, so only the reservation that outlives a simulated cycle can be of this job.
-        if self.reservation is not None and self.reservation.job.key == job.key:
-            self.reservation = None
-            self._kept.forget()
-
     def _admitted(self, job: Candidate, *, room: Room) -> Admitted:
-        self._drop_reservation(job)
-        limit_seconds = job.limit_seconds if self._is_backfilled(job, room=room) else None
+        if self._reservations.drop(job.key):
+            self._kept.forget()
+        is_backfilled = self._reservations.is_backfilled(job, room=room, start_seconds=self._now)
         self._gate.started(job if job.least is None or not room.claims else replace(job, workers=len(room.claims)))
         self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
         self._kept.take(room, job=job)
         self._ledger_changed()
-        return Admitted(key=job.key, claims=room.claims, ask=room.ask, limit_seconds=limit_seconds)
+        return Admitted(
+            key=job.key, claims=room.claims, ask=room.ask, limit_seconds=job.limit_seconds if is_backfilled else None
+        )

@@ -2,6 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.cycle import SchedulingCycle, admit
@@ -110,3 +114,45 @@ def test_rooms_that_come_back_to_jobs_are_those_of_one_cycle() -> None:
     assert isinstance(look.at(job), Waits)
     look.advance()
     assert isinstance(look.at(job), Admitted)
+
+
+LATER_JOBS = st.tuples(
+    st.sampled_from(["1", "2", "4", "0.5"]), st.sampled_from([None, 1.0, 3.0, 9.0]), st.sampled_from([10, 20])
+)
+
+
+@given(st.lists(LATER_JOBS, min_size=4, max_size=10), st.lists(LATER_JOBS, min_size=1, max_size=8), st.data())
+@settings(deadline=None, max_examples=120)
+def test_reservations_that_are_made_when_they_are_read_start_the_same_jobs(
+    running: list[tuple[str, float | None, int]], waiting: list[tuple[str, float | None, int]], data: st.DataObject
+) -> None:
+    """The twin of a checked cycle makes each reservation at once."""
+    ledger, leaving = make_ledger(a=4, b=4), []
+    for number, (shape, hours, _) in enumerate(running):
+        job = make_job(f"r{number}", shape, hours=hours)
+        if isinstance(find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites={}), Room):
+            leaving += run(ledger, job)
+    parts = data.draw(st.lists(st.sampled_from([0.1, 0.5, 1.0]), min_size=len(leaving), max_size=len(leaving)))
+    ends = [
+        with_likely_end(each, likely_seconds=part * each.at_seconds) for each, part in zip(leaving, parts, strict=True)
+    ]
+    jobs = [
+        make_job(f"w{number}", shape, hours=hours, priority=priority, at=number)
+        for number, (shape, hours, priority) in enumerate(waiting)
+    ]
+    look = CheckedCycle(ledger, sites={}, leaving=ends)
+    left = [job for job in look.in_order(jobs) if not isinstance(look.at(job), Admitted)]
+    while left and look.advance() is not None:
+        left = [job for job in left if not isinstance(look.at(job), Admitted)]
+    assert not left, "all ends are known, and each job fits on an empty cluster"
+
+
+def test_a_simulated_cycle_makes_no_reservation_that_no_job_has_to_respect(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = make_ledger(n=4)
+    early = [with_likely_end(each, likely_seconds=HOUR) for each in run(ledger, make_job("r", "1", hours=2.0))]
+    leaving = [*early, *run(ledger, make_job("s", "3", hours=9.0))]
+    waiting = [make_job("first", "4"), make_job("second", "2", at=1)]
+    look = SchedulingCycle(ledger, sites={}, leaving=leaving)
+    monkeypatch.setattr("dovetail.queue.cycle.reserve_around", pytest.fail)
+    look.advance()
+    assert not any(isinstance(look.at(job), Admitted) for job in waiting)

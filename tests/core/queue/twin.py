@@ -34,7 +34,9 @@ class _Residual(ResidualCapacity):
 
 
 class _Bare(SchedulingCycle):
-    """The cycle without its caches."""
+    """The cycle without its caches, which makes each reservation at once."""
+
+    _postpones = False
 
     def __init__(self, ledger: Ledger, *, sites: Sites, **options: Any) -> None:
         super().__init__(ledger, sites=sites, **options)
@@ -92,7 +94,8 @@ class CheckedCycle(SchedulingCycle):
         self._verdicts[job.key] = verdict
         if self._twin is not None:
             bare = self._twin.at(job)
-            assert _said(verdict) == _said(bare), f"caches of the cycle: {verdict} for {bare}"
+            said = _decided if self.now else _said
+            assert said(verdict) == said(bare), f"caches of the cycle: {verdict} for {bare}"
         return verdict
 
     def in_order(self, waiting: Iterable[Candidate]) -> list[Candidate]:
@@ -181,7 +184,12 @@ def _asked(loans: Loans) -> object:
 
 
 def _said(verdict: Verdict) -> object:
-    """What a verdict decides. Of a shortage it may quote the numbers at the first job of the shape."""
+    """What a verdict says. Of a shortage it may quote the numbers at the first job of the shape."""
+    return _decided(verdict) if isinstance(verdict, Admitted) else (verdict.kept, _decided(verdict))
+
+
+def _decided(verdict: Verdict) -> object:
+    """What a verdict decides. Simulated cycles may keep room for a waiting job without a word."""
     if isinstance(verdict, Admitted):
         return replace(verdict, on_cpu="on the CPU" if verdict.on_cpu else "")
-    return verdict.kept, verdict.reason == "Quota"
+    return verdict.reason == "Quota"

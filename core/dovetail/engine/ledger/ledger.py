@@ -113,7 +113,7 @@ class Ledger:
         gpus = tuple(filter(is_gpu, known))
         if len(gpus) < len(known) or self._rows.instances(name):
             self._rows.set_instances(name, instances=tuple(device for device in known if device.mig))
-        self._rows.set_devices(name, devices=gpus, cpu_load=cpu_load, now=now, note=note)
+        self._table.set_devices(name, devices=gpus, cpu_load=cpu_load, now=now, note=note)
         self._recount(name)
 
     def distrust(self, name: str, *, note: str) -> None:
@@ -158,7 +158,8 @@ class Ledger:
         """Remove the claim `key` and return it; None when there is none."""
         claim = self._claims.remove(key)
         if claim is not None:
-            self._recount(claim.node)
+            # Computed before the next reading: often several claims of a node end together.
+            self._stale[claim.node] = None
         return claim
 
     @contextmanager
@@ -341,10 +342,7 @@ class Ledger:
         return found
 
     def model_codes(self, admits: Callable[[Model], bool]) -> Ints:
-        """Codes of the models, with their nominal sizes, for which `admits` is true, as in the column `model`, [codes].
-
-        A request's own `admits` says which models it takes.
-        """
+        """Codes of the models, with their nominal sizes, for which `admits` is true, as in column `model`, [codes]."""
         return self._table.model_codes(admits)
 
     def models(self, *nodes: str) -> frozenset[Model]:
@@ -384,6 +382,10 @@ class Ledger:
             return bool(there.any())
         rows = self.rows(nodes)
         return bool(there[rows[rows >= 0]].any())
+
+    def devices_with(self, share_milli: int, *, nodes: Sequence[str]) -> list[int]:
+        """How many devices of each node have that share left, whatever else keeps a tenant from them; 0 for no node."""
+        return self._table.devices_with(share_milli, rows=self.rows(nodes))
 
     def device_counts(self, model: Model | None = None) -> tuple[int, int]:
         """The number of devices of a model, or of all, on existing nodes, and how many of them are healthy."""

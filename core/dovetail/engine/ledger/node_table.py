@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dovetail.api.reasons.refusals import NODE_UNKNOWN
 from dovetail.engine.ledger.node_labels import NodeLabels
-from dovetail.engine.model.columns import OF_DEVICES, Bools, Ints, Table
+from dovetail.engine.model.columns import OF_DEVICES, Bools, Ints, Table, count_devices
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.engine.model.settings import Limits
 from dovetail.gpu.models import Model, model_of
@@ -338,6 +338,12 @@ class NodeTable:
     def resource_code(self, resource: str) -> int:
         """The code of a device plugin's resource; -1 when no node has it, 0 for none."""
         return self._resources.get(resource, -1)
+
+    def devices_with(self, share_milli: int, *, rows: npt.NDArray[np.intp]) -> list[int]:
+        """How many devices of each of `rows` [n] have that share left; 0 for row -1."""
+        enough = self.columns["present"][rows] & (self.columns["share_left"][rows] >= share_milli)
+        counts: list[int] = np.where(rows < 0, 0, count_devices(enough)).tolist()
+        return counts
 
     def unnamed_slots(self, row: int, *, taken: Bools, count: int) -> Ints:
         """Slots that stand in for devices that kubelet picks and no report names yet: slot numbers, [n], n <= `count`.

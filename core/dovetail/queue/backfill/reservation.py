@@ -16,7 +16,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.dependencies import with_number
-from dovetail.queue.model.candidates import Candidate, Leaving, NoRoom, Room, Sites, find_room
+from dovetail.queue.model.candidates import Candidate, Leaving, NoRoom, Room, Sites, find_room, needed_devices
 
 # As long as pods that have to end are taken to need.
 _LEAVING_SECONDS: Final = 60.0
@@ -91,18 +91,20 @@ def reserve(job: Candidate, *, ledger: Ledger, sites: Sites, leaving: Iterable[L
     None where no known end makes room for it.
 
     More ends leave more room, so doubling and bisection find the number of ends: a few placements, however many jobs
-    run.
+    run. They begin where enough devices are free, which is the answer for most jobs of whole GPUs.
     """
-    nodes = set(sites[job.site]) if job.site in sites else None
-    future = _Future(job, ledger=ledger.copy(), sites=sites, ends=_ends(leaving, ledger=ledger, nodes=nodes))
-    too_few, count, room = 0, 1, None
+    nodes = sites[job.site] if job.site in sites else ledger.nodes()
+    ends = _ends(leaving, ledger=ledger, nodes=set(nodes))
+    too_few = _too_few(job, ledger=ledger, nodes=nodes, ends=ends)
+    future = _Future(job, ledger=ledger.copy(), sites=sites, ends=ends)
+    step, count, room = 1, too_few + 1, None
     while room is None:
         if too_few >= len(future.ends):
             return None
         count = min(count, len(future.ends))
         room = future.room_after(count)
         if room is None:
-            too_few, count = count, 2 * count
+            too_few, step, count = count, 2 * step, count + step
     while count - too_few > 1:
         middle = (too_few + count) // 2
         found = future.room_after(middle)
@@ -144,6 +146,28 @@ def kept_now(reservation: Reservation, *, ledger: Ledger, leaving: Iterable[Leav
     return beyond(reservation.claims, given=[claim for claim in gone if claim is not None])
 
 
+def _too_few(job: Candidate, *, ledger: Ledger, nodes: Sequence[str], ends: Sequence[Leaving]) -> int:
+    """A number of ends after which the job still has no room, because too few devices have enough share left."""
+    asks = (job.ask, *job.others)
+    needs = [need for ask in asks if (need := needed_devices(ask)) is not None]
+    if len(needs) < len(asks):
+        return 0
+    each, share_milli = min(count for count, _ in needs), min(share for _, share in needs)
+    # Workers with shares may have one device together.
+    seats = (job.least or job.workers) if all(ask.mode == "Exclusive" for ask in asks) else 1
+    free = dict(zip(nodes, ledger.devices_with(share_milli, nodes=nodes), strict=True))
+    able = sum(count // each for count in free.values())
+    for number, end in enumerate(ends):
+        if able >= seats:
+            return max(0, number - 1)
+        claim = ledger.claim(end.key)
+        assert claim is not None, "only ends of claims that stand are counted"
+        before = free[claim.node]
+        free[claim.node] = before + len(claim.devices) + claim.unnamed
+        able += free[claim.node] // each - before // each
+    return len(ends) - (able >= seats)
+
+
 class _Future:
     """The ledger after a number of ends, in the order of their times."""
 
@@ -166,12 +190,12 @@ class _Future:
         return None if isinstance(found, NoRoom) else found
 
 
-def _ends(leaving: Iterable[Leaving], *, ledger: Ledger, nodes: set[str] | None) -> list[Leaving]:
+def _ends(leaving: Iterable[Leaving], *, ledger: Ledger, nodes: set[str]) -> list[Leaving]:
     """The ends that can matter to a job, by time: of claims in the ledger, on the job's nodes."""
     first: dict[str, Leaving] = {}
     for each in sorted(leaving):
         claim = ledger.claim(each.key)
-        if claim is not None and (nodes is None or claim.node in nodes):
+        if claim is not None and claim.node in nodes:
             first.setdefault(each.key, each)
     return list(first.values())
 

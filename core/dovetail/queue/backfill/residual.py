@@ -104,6 +104,10 @@ class Tries:
     def _is_worth_it(self, job: Candidate, *, ends: Iterable[str]) -> bool:
         if not _TRIES <= len(self._tried) < 2 * _TRIES:
             return len(self._tried) < _TRIES
+        return self.has_hope(job, ends=ends)
+
+    def has_hope(self, job: Candidate, *, ends: Iterable[str]) -> bool:
+        """Whether the release of all claims in `ends` makes room for the job."""
         if job.shape not in self.hope:
             if self._empty is None:
                 # Later cycles have no more room than this.
@@ -114,9 +118,9 @@ class Tries:
             ledger, fit_cache = self._empty
             # Where not even one worker fits, the sentence that `find_room` words takes half of its time.
             nodes = self._sites.get(job.site) or ledger.nodes()
-            self.hope[job.shape] = helps(job, nodes=nodes, fit_cache=fit_cache, sites=self._sites) and isinstance(
-                find_room(job, ledger=ledger, fit_cache=fit_cache, sites=self._sites), Room
-            )
+            self.hope[job.shape] = helps(
+                job, nodes=nodes, fit_cache=fit_cache, sites=self._sites, ledger=ledger
+            ) and isinstance(find_room(job, ledger=ledger, fit_cache=fit_cache, sites=self._sites), Room)
         return self.hope[job.shape]
 
 

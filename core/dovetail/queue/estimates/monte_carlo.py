@@ -15,6 +15,7 @@ import msgspec
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.backfill.advance_reservation import Windows
+from dovetail.queue.backfill.residual import Shortages
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.estimates.simulation import FORESEEN_JOBS, Start, first_that_wait, play
 from dovetail.queue.model.candidates import Candidate, Leaving, Sites
@@ -63,8 +64,8 @@ def foresee_with_range(
     and each play ends when this job starts. With `most_cycles`, it plays the likeliest future alone, so there
     is no range, and there is no estimate if that takes more simulated cycles.
     """
-    ends, central, seen = list(leaving), list[Start](), _Seen()
-    look = SchedulingCycle(ledger.copy(), sites=sites, leaving=ends, gate=gate(), windows=windows)
+    ends, central, seen, shortages = list(leaving), list[Start](), _Seen(), Shortages()
+    look = SchedulingCycle(ledger.copy(), sites=sites, leaving=ends, gate=gate(), windows=windows, shortages=shortages)
     jobs = look.in_order(waiting)
     pending = first_that_wait(jobs, look=look)
     if only is not None and all(job.key != only for job in pending):
@@ -85,7 +86,9 @@ def foresee_with_range(
         # A generator: of thousands of waiting jobs only the first are placed.
         drawn = (_drawn(job, play=number) for job in jobs)
         come = ((at, _drawn(job, play=number)) for at, job in coming(play=number, above=above))
-        look = SchedulingCycle(ledger.copy(), sites=sites, leaving=then, gate=gate(), windows=windows)
+        look = SchedulingCycle(
+            ledger.copy(), sites=sites, leaving=then, gate=gate(), windows=windows, shortages=shortages
+        )
         for start in play(first_that_wait(drawn, look=look), look=look, coming=come, only=only):
             seen.add(start)
             yield None

@@ -243,14 +243,38 @@ def too_large(job: Candidate, *, ledger: Ledger) -> Shortage | None:
     return machine_shortage(ledger, ask=job.ask, workers=job.least or job.workers)
 
 
-def helps(job: Candidate, *, nodes: Iterable[str], fit_cache: FitCache, sites: Sites) -> bool:
+def helps(job: Candidate, *, nodes: Iterable[str], fit_cache: FitCache, sites: Sites, ledger: Ledger) -> bool:
     """Whether one worker fits on one of `nodes` now.
 
     If not, the room on these nodes changes no refusal.
     """
     its = set(sites[job.site]) if job.site in sites else None
     nodes = [node for node in nodes if its is None or node in its]
-    return any(fit_cache.best(ask, nodes=nodes, key=job.key, limit=1) for ask in (job.ask, *job.others))
+    return any(
+        fit_cache.best(ask, nodes=able, key=job.key, limit=1)
+        for ask in (job.ask, *job.others)
+        if (able := _with_devices(ask, nodes=nodes, ledger=ledger))
+    )
+
+
+def needed_devices(ask: Ask) -> tuple[int, int] | None:
+    """How many devices of a node a worker needs at least, and which share in milli each of them must have left.
+
+    None where shares say nothing: for turns, MIG instances, and a pod without devices.
+    """
+    if ask.gpu is None or ask.mode == "TimeShared" or ask.profile:
+        return None
+    return ask.gpu.count, ask.gpu.share_milli
+
+
+def _with_devices(ask: Ask, *, nodes: Sequence[str], ledger: Ledger) -> Sequence[str]:
+    """The nodes with enough devices for a worker: a question that costs a hundredth of whether it fits there."""
+    need = needed_devices(ask)
+    if need is None:
+        return nodes
+    count, share_milli = need
+    free = ledger.devices_with(share_milli, nodes=nodes)
+    return [node for node, devices in zip(nodes, free, strict=True) if devices >= count]
 
 
 def way_of(job: Candidate, *, ledger: Ledger, sites: Sites) -> Ask:

@@ -47,6 +47,13 @@ def test_the_load_of_a_pod_that_has_left_does_not_count() -> None:
     assert shown(ledger) == 0.0, "a stranger's spike counts as slowly as any"
 
 
+def test_a_report_right_after_the_pod_has_left_knows_that_it_has() -> None:
+    ledger = make_loaded(1.0)
+    ledger.release("tenant")
+    report(ledger, 0.0, at=1.0)
+    assert shown(ledger) == 0.0
+
+
 def test_a_report_of_idleness_counts_when_the_pod_leaves_after_it() -> None:
     ledger = make_loaded(1.0)
     report(ledger, 0.0, at=1.0)

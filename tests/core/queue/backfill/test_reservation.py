@@ -1,17 +1,22 @@
 """When the first job that does not fit is going to start, and what has to stay free for it until then."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.gang.shortage import Shortage
+from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.reservation import Reservation, beyond, kept_now, reserve
 from dovetail.queue.backfill.residual import ResidualCapacity
-from dovetail.queue.model.candidates import Leaving, Room
-from tests.core.engine.builders import hold_devices, make_ledger
+from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, find_room
+from tests.core.engine.builders import hold_devices, make_ask, make_ledger
 from tests.core.queue.backfill.test_backfill import HOUR, make_job, run
 
 
@@ -32,6 +37,60 @@ def test_no_end_makes_room_for_more_than_all_that_end() -> None:
     leaving = run(ledger, make_job("r", "2", hours=1))
     assert reserve(make_job("x", "8"), ledger=ledger, sites={}, leaving=leaving) is None
     assert reserve(make_job("x", "8"), ledger=ledger, sites={}, leaving=[]) is None
+
+
+SHAPES = ["1", "2", "3", "4", "0.5", "0.3", "2x4G,0.5"]
+
+
+@st.composite
+def full_clusters(draw: st.DrawFn) -> tuple[Ledger, list[Leaving]]:
+    """Two nodes with as many jobs as fit, and their ends in any order; some stay."""
+    ledger, leaving = make_ledger(a=4, b=3), []
+    for number, shape in enumerate(draw(st.lists(st.sampled_from(SHAPES), min_size=3, max_size=12))):
+        job = make_job(f"r{number}", shape, hours=draw(st.integers(1, 6)))
+        if isinstance(find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites={}), Room):
+            ends = run(ledger, job)
+            leaving += ends if draw(st.integers(0, 9)) else []
+    return ledger, leaving
+
+
+def is_room_after(count: int, *, job: Candidate, ledger: Ledger, leaving: Sequence[Leaving], sites: Sites) -> bool:
+    later = ledger.copy()
+    for end in sorted(leaving)[:count]:
+        later.release(end.key)
+    return isinstance(find_room(job, ledger=later, fit_cache=FitCache(later), sites=sites), Room)
+
+
+@given(full_clusters(), st.sampled_from(SHAPES), st.integers(1, 3), st.sampled_from(["", "b"]), st.booleans())
+@settings(deadline=None, max_examples=150)
+def test_the_earliest_start_is_that_of_a_search_end_by_end(
+    cluster: tuple[Ledger, list[Leaving]], shape: str, workers: int, site: str, has_another: bool
+) -> None:
+    """Counts of free devices only say where the search begins."""
+    (ledger, leaving), sites = cluster, {"b": ["b"]}
+    job = make_job("x", shape, workers=workers, site=site)
+    job = replace(job, others=(make_ask("1"),) if has_another else ())
+    if is_room_after(0, job=job, ledger=ledger, leaving=leaving, sites=sites):
+        return
+    found = reserve(job, ledger=ledger, sites=sites, leaving=leaving)
+    counts = range(1, len(leaving) + 1)
+    first = next(
+        (each for each in counts if is_room_after(each, job=job, ledger=ledger, leaving=leaving, sites=sites)), None
+    )
+    assert (found and found.at_seconds) == (None if first is None else sorted(leaving)[first - 1].at_seconds)
+
+
+def test_a_reservation_for_whole_gpus_takes_one_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = make_ledger(a=8, b=8)
+    leaving = [end for hour in range(1, 17) for end in run(ledger, make_job(f"r{hour}", "1", hours=hour))]
+    placements = []
+    monkeypatch.setattr(
+        "dovetail.queue.backfill.reservation.find_room",
+        lambda *args, **more: placements.append(1) or find_room(*args, **more),
+    )
+    found = reserve(make_job("x", "8"), ledger=ledger, sites={}, leaving=leaving)
+    assert found is not None
+    assert len(placements) == 1
 
 
 def share(*amounts: int, memory_mib: int = 0, key: str = "c", **facts: int) -> Claim:
