@@ -21,7 +21,8 @@ With `--philly TABLE` the jobs are a window of a virtual cluster of that trace, 
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,8 @@ from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
 from dovetail.simulator.queue_replay import Policy, Running, Scene, Submission, easy_backfill, likely, play
 
 LARGE: Final = 8
+# What estimates may know of the future, for a bound of what can be foreseen: how long jobs run, and which ones come.
+KNOWS: Final = ("runs", "arrivals")
 MINUTE: Final = 60.0
 _NEAR_MINUTES: Final = (1, 10, 60)
 Started = Iterable[tuple[str, Sequence[Claim]]]
@@ -115,6 +118,8 @@ def main() -> None:
     options.add_argument(
         "--limits", choices=list(queue_philly.LIMITS_BY), default="round", help="of these jobs (default: %(default)s)"
     )
+    options.add_argument("--at-arrival", action="store_true", help="estimate each job that waits when it comes, too")
+    options.add_argument("--knows", choices=KNOWS, nargs="*", default=(), help="what estimates know of the future")
     options.add_argument("--ours", action="store_true", help="play dovetail's queue alone")
     options.add_argument("--json", type=Path, default=Path("out/queue_policies.json"), help="where it is written too")
     args = options.parse_args()
@@ -134,7 +139,11 @@ def main() -> None:
     drawn: dict[str, dict[str, list[float]]] = {}
     for name, (jobs, nodes) in workloads.items():
         played = {"dovetail": POLICIES["dovetail"]} if args.ours else POLICIES
-        results, waits, estimates = compare(jobs, nodes=nodes, every_hours=args.every, policies=played)
+        foreseeing = Foreseeing(
+            every_seconds=args.every * 3600, at_arrival=args.at_arrival, knows=args.knows, jobs=jobs
+        )
+        results, waits = compare(jobs, nodes=nodes, foreseeing=foreseeing, policies=played)
+        estimates = foreseeing.result()
         print(table(f"{name}: {len(jobs)} jobs, {nodes} nodes x {DEVICES} GPUs", results, estimates), flush=True)
         found[name] = {"nodes": nodes, "policies": [asdict(each) for each in results], "estimates": asdict(estimates)}
         drawn[name] = waits
@@ -208,10 +217,25 @@ POLICIES: Final[dict[str, Policy]] = {"fifo": fifo, "priority": priority, "skip"
 
 
 class Foreseeing:
-    """Repeatedly estimates the starts of all waiting jobs, and learns from the real starts."""
+    """Repeatedly estimates the starts of all waiting jobs, and learns from the real starts.
 
-    def __init__(self, *, every_seconds: float) -> None:
+    `at_arrival` adds an estimate of each job when it comes, as the operator makes it. `knows` is what the estimates
+    know of the future, of `KNOWS`: `jobs` are all that come.
+    """
+
+    def __init__(
+        self,
+        *,
+        every_seconds: float,
+        at_arrival: bool = False,
+        knows: Collection[str] = (),
+        jobs: Sequence[Submission] = (),
+    ) -> None:
         self._every_seconds = every_seconds
+        self._at_arrival = at_arrival
+        self._asked = set[str]()
+        self._runs = {each.job.key: each.ran_seconds for each in jobs} if "runs" in knows else {}
+        self._later = sorted(jobs, key=lambda each: each.at_seconds) if "arrivals" in knows else []
         self._due = float("-inf")
         self._used, self._misses, self._arrivals = RunTimesUsed(), Misses(), Arrivals()
         self._known: dict[str, list[tuple[float, float, Bounds]]] = {}
@@ -219,21 +243,34 @@ class Foreseeing:
         self._at_once = 0
 
     def watch(self, scene: Scene) -> None:
-        """After a look: estimates for all that wait, if it is time."""
-        if not scene.waiting or scene.now < self._due:
+        """After a look: estimates for all that wait, if it is time, or for those that have come."""
+        is_due = bool(scene.waiting) and scene.now >= self._due
+        new = scene.waiting.keys() - self._asked if self._at_arrival else set[str]()
+        if not is_due and not new:
             return
-        self._due = scene.now + self._every_seconds
+        self._asked |= new
+        if is_due:
+            self._due = scene.now + self._every_seconds
         waiting, leaving = likely(scene, ran=self._ran, within=self._within)
         coming = partial(self._coming, now_seconds=scene.now)
-        for start in foresee_with_range(waiting, ledger=scene.ledger, sites={}, leaving=leaving, coming=coming):
-            if start is not None:
+        only = next(iter(new)) if not is_due and len(new) == 1 else None
+        for start in foresee_with_range(
+            waiting, ledger=scene.ledger, sites={}, leaving=leaving, coming=coming, only=only
+        ):
+            if start is not None and (is_due or start.key in new):
                 early, late = start.range_seconds or (0.0, start.in_seconds)
                 seen = Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late)
                 bounds = self._misses.bounds_of(start.key, foreseen=seen, now_seconds=scene.now)
                 self._known.setdefault(start.key, []).append((scene.now, start.in_seconds, bounds))
 
     def _coming(self, *, play: int, above: int, now_seconds: float) -> Iterator[tuple[float, Candidate]]:
-        """What came before comes again, and runs as long as those like it did."""
+        """What came before comes again, and runs as long as those like it did; or what really comes."""
+        if self._later:
+            first = bisect_right(self._later, now_seconds, key=lambda each: each.at_seconds)
+            for each in self._later[first:]:
+                ran, within = self._ran(each.job, 0.0), self._within(each.job, 0.0)
+                yield each.at_seconds - now_seconds, replace(each.job, likely_seconds=ran, likely_range=within)
+            return
         for at, job in self._arrivals.again(now_seconds=now_seconds, play=play, above=above):
             yield at, replace(job, likely_seconds=self._ran(job, 0.0), likely_range=self._within(job, 0.0))
 
@@ -281,9 +318,13 @@ class Foreseeing:
         )
 
     def _ran(self, job: Candidate, so_far: float) -> float:
+        if job.key in self._runs:
+            return self._runs[job.key]
         return self._used.expected_seconds(_groups(job), limit_seconds=job.run_seconds, so_far_seconds=so_far)
 
     def _within(self, job: Candidate, so_far: float) -> tuple[float, ...] | None:
+        if job.key in self._runs:
+            return (self._runs[job.key],)
         return self._used.range_seconds(_groups(job), limit_seconds=job.run_seconds, so_far_seconds=so_far)
 
 
@@ -304,11 +345,10 @@ def _groups(job: Candidate) -> tuple[str, ...]:
 
 
 def compare(
-    jobs: Sequence[Submission], *, nodes: int, every_hours: float, policies: Mapping[str, Policy]
-) -> tuple[list[Result], dict[str, list[float]], Estimates]:
-    """The policies on the same jobs; the waits in hours, by policy; and the estimates of ours."""
+    jobs: Sequence[Submission], *, nodes: int, foreseeing: Foreseeing, policies: Mapping[str, Policy]
+) -> tuple[list[Result], dict[str, list[float]]]:
+    """The policies on the same jobs, and the waits in hours, by policy. Ours is foreseen."""
     results, waits = [], {}
-    foreseeing = Foreseeing(every_seconds=every_hours * 3600)
     for name, policy in policies.items():
         ours = name == "dovetail"
         hooks: dict[str, Callable[..., None]] = (
@@ -319,7 +359,7 @@ def compare(
         result, waits[name] = _result(name, jobs, starts, nodes=nodes, seconds=time.monotonic() - began)
         results.append(result)
         print(f"{name}: {result.seconds:.0f} s", flush=True)
-    return results, waits, foreseeing.result()
+    return results, waits
 
 
 def _result(

@@ -20,9 +20,8 @@ from dovetail.jobs.cpu_fallback import falls_back, on_cpu
 from dovetail.logs import get_logger
 from dovetail.queue import verdicts
 from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
-from dovetail.queue.backfill.job_reservations import JobReservations
 from dovetail.queue.backfill.reservation import Reservation, kept_now
-from dovetail.queue.backfill.residual import ResidualCapacity, Shortages, Tries
+from dovetail.queue.backfill.residual import JobReservations, ResidualCapacity, Shortages, Tries
 from dovetail.queue.growing.growth import Growth
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order, too_large
 from dovetail.queue.model.gate import Gate, Open
