@@ -117,6 +117,7 @@ class SchedulingCycle:
         self._reservations = JobReservations(windows=self._windows)
         # None once the ledger differs from that at the beginning.
         self._shortages: Shortages | None = shortages or Shortages()
+        self._hope = self._shortages.hope
         self._tries = Tries(ledger, sites=sites, hope=self._shortages.hope)
         self._kept = ResidualCapacity(ledger, sites=sites)
         self._refused: dict[object, Shortage] = dict(self._shortages.refused)
@@ -392,8 +393,9 @@ class SchedulingCycle:
             return
         self._repeats.changed()
         if self._postpones and not self._windows.against(job, start_seconds=self._now):
-            # It has a start exactly if all known ends make room for it.
-            if self._tries.has_hope(job, ends=self._ends):
+            # It has a start exactly if all known ends make room for it. What starts meanwhile ends too.
+            self._hope[job.shape] = self._tries.has_hope(job, ends=self._ends)
+            if self._hope[job.shape]:
                 self._reservations.postpone(lambda: self._by_itself(job))
             return
         by_itself = self._by_itself(job)
@@ -413,13 +415,9 @@ class SchedulingCycle:
 
     def _by_itself(self, job: Candidate) -> Reservation | None:
         """The job's earliest start where no other job ends for it."""
+        ledger, sites, against = self._ledger, self._sites, self._reservations.against(job, start_seconds=self._now)
         return reserve_around(
-            job,
-            against=self._reservations.against(job, start_seconds=self._now),
-            ledger=self._ledger,
-            sites=self._sites,
-            leaving=self.leaving,
-            now_seconds=self._now,
+            job, against=against, ledger=ledger, sites=sites, leaving=self.leaving, now_seconds=self._now
         )
 
     @property
