@@ -1,6 +1,7 @@
 """The hooks of an installation: run to their end, with accounts that are deleted afterwards."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,7 +29,6 @@ def job(code: str) -> Manifest:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is asked of the API server."""
     found: list[str] = []
-    monkeypatch.setattr(access, "apply", lambda rendered, **_: found.append(f"apply {len(rendered.objects)}"))
     monkeypatch.setattr(access, "delete", lambda manifests, **_: found.append(f"delete {len(manifests)}"))
     monkeypatch.setattr(access, "tokens", lambda _, *, accounts: dict.fromkeys(accounts, "token"))
     monkeypatch.setattr(access, "write_account_kubeconfig", lambda path, **_: path.write_text("a token"))
@@ -47,7 +47,7 @@ def run(folder: Path, code: str) -> None:
 
 def test_a_hook_runs_to_its_end_and_its_account_goes(tmp_path: Path, calls: list[str]) -> None:
     run(tmp_path, "import os; print('as', os.environ['KUBECONFIG'])")
-    assert calls == ["apply 1", "delete 1"]
+    assert calls == ["delete 1"]
     assert (tmp_path / "logs" / "trust.log").read_text() == f"as {tmp_path / 'trust'}\n"
     assert not (tmp_path / "trust").exists()
 
@@ -55,7 +55,7 @@ def test_a_hook_runs_to_its_end_and_its_account_goes(tmp_path: Path, calls: list
 def test_a_hook_that_fails_is_told_with_its_words_and_its_account_goes_too(tmp_path: Path, calls: list[str]) -> None:
     with pytest.raises(ChartError, match="The hook trust failed: no CA"):
         run(tmp_path, "print('no CA'); raise SystemExit(1)")
-    assert calls == ["apply 1", "delete 1"]
+    assert calls == ["delete 1"]
     assert not (tmp_path / "trust").exists()
 
 
@@ -63,7 +63,13 @@ def test_a_hook_that_does_not_end_is_ended(tmp_path: Path, calls: list[str], mon
     monkeypatch.setattr(hooks, "_SECONDS", 0.5)
     with pytest.raises(ChartError, match=r"The hook trust has not ended after 0.5 s"):
         run(tmp_path, "import time; time.sleep(600)")
-    assert calls == ["apply 1", "delete 1"]
+    assert calls == ["delete 1"]
+
+
+def test_what_hooks_need_is_applied_with_the_rest_if_a_job_needs_it() -> None:
+    of_hooks = Rendered(text="", workloads=(), objects=(), hooks=(job("pass"), ACCOUNT))
+    assert hooks.needed(of_hooks) == (ACCOUNT,)
+    assert hooks.needed(replace(of_hooks, hooks=(ACCOUNT,))) == ()
 
 
 def test_only_what_helm_runs_after_an_installation_is_a_hook_here() -> None:

@@ -9,25 +9,37 @@ from dovetail_sandbox import access
 from dovetail_sandbox.bringup.plan import Work
 from dovetail_sandbox.errors import ChartError
 from dovetail_sandbox.installed import chart, workloads
-from dovetail_sandbox.installed.chart import Rendered
+from dovetail_sandbox.installed.chart import Manifest, Rendered
 from dovetail_sandbox.state import Component
 
 _SECONDS: Final = 120.0
 
 
+def needed(rendered: Rendered) -> tuple[Manifest, ...]:
+    """What the Jobs of the hooks need, such as their accounts; nothing without a Job."""
+    jobs, others = _parted(rendered)
+    return others if jobs else ()
+
+
 def run(work: Work, *, rendered: Rendered, place: workloads.Place) -> None:
-    """Run the Jobs of `rendered.hooks`, and delete what they needed. Raises `ChartError` if one fails."""
-    jobs = tuple(each for each in rendered.hooks if each["kind"] == "Job")
-    needed = tuple(each for each in rendered.hooks if each["kind"] != "Job")
+    """Run the Jobs of `rendered.hooks`, and delete what they needed, which is applied.
+
+    Raises `ChartError` if one fails.
+    """
+    jobs, others = _parted(rendered)
     if not jobs:
         return
-    kubectl, kubeconfig = work.programs["kubectl"], work.cluster.kubeconfig
-    access.apply(Rendered(text="", workloads=(), objects=needed), kubectl=kubectl, kubeconfig=kubeconfig)
     try:
-        for account, component in workloads.components(Rendered(text="", workloads=jobs, objects=needed), place=place):
+        for account, component in workloads.components(Rendered(text="", workloads=jobs, objects=others), place=place):
             _run(work, account=account, component=component)
     finally:
-        access.delete(needed, kubectl=kubectl, kubeconfig=kubeconfig)
+        access.delete(others, kubectl=work.programs["kubectl"], kubeconfig=work.cluster.kubeconfig)
+
+
+def _parted(rendered: Rendered) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
+    """The Jobs of the hooks, and what else the hooks have."""
+    jobs = tuple(each for each in rendered.hooks if each["kind"] == "Job")
+    return jobs, tuple(each for each in rendered.hooks if each["kind"] != "Job")
 
 
 def _run(work: Work, *, account: str, component: Component) -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from dataclasses import replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -58,7 +59,9 @@ def install(work: Work, *, rendered: Rendered) -> None:
     """Apply what the chart installs, run its hooks, and start its programs."""
     local = work.plan.local_node
     with work.report.task("Settings" if local else "What the chart installs: CRDs, roles, classes, configuration"):
-        access.apply(rendered, kubectl=work.programs["kubectl"], kubeconfig=work.cluster.kubeconfig)
+        # With what the hooks need: each kubectl looks first which kinds there are, for a second.
+        applied = replace(rendered, objects=(*rendered.objects, *hooks.needed(rendered)))
+        access.apply(applied, kubectl=work.programs["kubectl"], kubeconfig=work.cluster.kubeconfig)
         hooks.run(work, rendered=rendered, place=_place(work))
     started = _start_deployables(work, rendered=rendered)
     # The user that the kubeconfig leads Python programs to.
