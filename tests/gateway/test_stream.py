@@ -23,10 +23,11 @@ from dovetail_gateway.stream.events import EventStreams
 from dovetail_gateway.stream.feed import _MOST_KEPT, Change, EncodedDeltas, Feed
 from dovetail_gateway.v3.types.stream import Delta
 from tests.background import eventually
+from tests.extender.builders import make_gpunode, make_node
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.served import Face, serving
-from tests.gateway.test_cluster_machine import make_cache
+from tests.gateway.test_cluster_machine import make_cache, tell
 
 STREAM = "/api/v3/stream"
 
@@ -293,6 +294,21 @@ async def test_a_right_to_watch_one_namespace_that_is_taken_away_ends_the_stream
 def test_a_position_that_this_feed_has_not_reached_is_no_position() -> None:
     feed = Feed(make_cache(Settings()))
     assert [feed.since(seq) for seq in (-1, 0, 1, 5)] == [None, (), None, None]
+
+
+def test_a_node_whose_report_is_old_changes_once_and_not_each_time_that_it_is_read() -> None:
+    cache = make_cache(Settings())
+    tell(cache, "nodes", "ADDED", make_node("a"))
+    silent = make_gpunode("a")
+    silent["status"]["observedAt"] = "2020-01-01T00:00:00Z"
+    tell(cache, "gpunodes", "ADDED", silent)
+    feed = Feed(cache)
+    texts = set[str]()
+    for _ in range(4):
+        feed.collect()
+        texts.add(feed.snapshot(sees=EVERYTHING)[1])
+    assert "more than 11 min old" in feed.snapshot(sees=EVERYTHING)[0].decode()
+    assert (feed.seq, len(texts)) == (1, 1)
 
 
 def test_a_position_in_the_feed_of_another_process_is_none_here() -> None:

@@ -51,8 +51,11 @@ class Freshness:
         self._reports[name] = _Report(status=status, since=since)
         if status.observed_at is None:
             return f"nothing measured on node {name} yet: promises alone count"
+        if self._is_old(name):
+            # Its caller knows it now. A check of what is old already would say so after each time that it is read.
+            return self._note(name)
         self._look_at(name, due=since + self._max_age_seconds)
-        return self._note(name) if self._is_old(name) else ""
+        return ""
 
     def age(self, name: str) -> str:
         """How old a node's report is, such as 12m; empty for a node that has never reported."""

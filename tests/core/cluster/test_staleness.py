@@ -202,6 +202,21 @@ def test_several_nodes_grow_old_each_in_its_time() -> None:
     assert found.grown_old().keys() == {"b"}
 
 
+def test_a_report_that_is_old_already_is_said_once_and_not_after_each_time_that_it_is_read() -> None:
+    now = [0.0]
+    found = freshness(100, now)
+    old = GPUNodeStatus(observed_at=(NOON - timedelta(seconds=500)).isoformat())
+    for _ in range(3):
+        assert found.report("a", status=old).startswith("measurements of node a are more than")
+        assert found.grown_old() == {}
+    # It reports again, and that grows old in its time.
+    found.report("a", status=GPUNodeStatus(observed_at=NOON.isoformat()))
+    now[0] = 100.0
+    assert found.grown_old().keys() == {"a"}
+    found.report("a", status=GPUNodeStatus(observed_at=NOON.isoformat()))
+    assert found.grown_old() == {}
+
+
 def test_a_report_without_a_time_says_that_nothing_was_measured() -> None:
     found = freshness(100, [0.0])
     assert found.report("a", status=GPUNodeStatus()) == "nothing measured on node a yet: promises alone count"
