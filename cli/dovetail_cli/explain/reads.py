@@ -146,5 +146,5 @@ def find_request(
 
 
 def option_of(name: str) -> str:
-    """The option of `dovetail explain request` that sets this parameter."""
-    return "--memory-host" if name == "memory" else f"--{name}"
+    """The option or argument of `dovetail explain request` that sets this parameter."""
+    return {"gpu": "REQUEST", "memory": "--memory-host"}.get(name, f"--{name}")

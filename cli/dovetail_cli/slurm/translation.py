@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dovetail.query.errors import InvalidQueryError
+from dovetail.query.jobs.states import parse_states
 from dovetail_cli.submit import sbatch as directives
 from dovetail_cli.ui.errors import UsageError
 
@@ -88,7 +90,7 @@ def squeue(words: Sequence[str]) -> Translated:
     for option, value in said:
         match option:
             case "-t" | "--states":
-                ours += ["-a"] if value.lower() == "all" else ["-s", value]
+                ours += ["-a"] if value.lower() == "all" else ["-s", _states(value, option=option)]
             case "-i" | "--iterate":
                 ours += ["-w", "--interval", value]
             case "-o" | "--format":
@@ -103,6 +105,15 @@ def squeue(words: Sequence[str]) -> Translated:
                 without.append(option)
     header = not any(option in {"-h", "--noheader"} for option, _ in said)
     return Translated(words=tuple(ours), without=tuple(without), header=header)
+
+
+def _states(text: str, *, option: str) -> str:
+    """The states, which exist. Raises `UsageError`."""
+    try:
+        parse_states(text, field=f"squeue {option}")
+    except InvalidQueryError as error:
+        raise UsageError(str(error)) from error
+    return text
 
 
 def scancel(words: Sequence[str]) -> Translated:

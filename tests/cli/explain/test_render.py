@@ -87,3 +87,8 @@ def test_one_job_is_explained_at_a_time(capsys: pytest.CaptureFixture[str]) -> N
 def test_an_error_names_the_option(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(InvalidQueryError, match=sentence):
         of_request("2", settings=SETTINGS, field=reads.option_of, **options)  # type: ignore[arg-type]
+
+
+def test_a_request_that_cannot_be_read_is_named_as_the_argument() -> None:
+    with pytest.raises(InvalidQueryError, match=r'^REQUEST "1\.5": a number of GPUs above 1 must be whole'):
+        of_request("1.5", settings=SETTINGS, field=reads.option_of)

@@ -77,6 +77,7 @@ def test_squeue_without_a_header_and_without_counterparts() -> None:
         (["-o", "id"], 'squeue -o "id": no field; allowed are %i JOBID'),
         (["-O", "jobid,wckey"], 'squeue -O "wckey": unknown field, allowed are jobid'),
         (["--me"], "squeue --me: name the user"),
+        (["-t", "FOO"], 'squeue -t "FOO": unknown state, allowed are QUEUED PD'),
         (["7"], 'squeue "7": write options, such as squeue -j 7'),
         (["-Z"], "squeue: option -Z not recognized (see `squeue --help`)"),
     ],

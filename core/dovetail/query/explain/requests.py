@@ -36,7 +36,7 @@ def of_request(
     try:
         request = parse(text)
     except RequestError as error:
-        raise InvalidQueryError(str(error)) from error
+        raise InvalidQueryError(f"{field('gpu')}{str(error).removeprefix('gpu')}") from error
     by_request: Mode = "Exclusive" if request.whole and not request.names_memory else "Fractional"
     chosen = by_request if mode is None else _word(mode, allowed=_MODES, field=field("mode"))
     if chosen == "Exclusive" and not request.whole:
