@@ -30,6 +30,18 @@ def test_kueue_gets_a_suspended_job_with_its_labels() -> None:
     assert "queue team" in outcome.status.message
 
 
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_kueue_gets_all_that_is_said_to_it_and_nothing_else_of_the_job(kind: str) -> None:
+    said = {f"kueue.x-k8s.io/{name}": name for name in ("podset-required-topology", "max-exec-time-seconds", "other")}
+    others = {"own": "x", "kueue": "y", "example.org/kueue.x-k8s.io": "z", "dovetail.dev/handed-to": "forged"}
+    (create,) = reconcile(see(make_job(meta={**QUEUED, kind: {**QUEUED.get(kind, {}), **said, **others}}))).actions
+    assert isinstance(create, CreateJob)
+    found = create.manifest["metadata"][kind]
+    assert said.items() <= found.items()
+    assert not {"own", "kueue", "example.org/kueue.x-k8s.io"} & found.keys()
+    assert "forged" not in found.values()
+
+
 def test_our_queue_stands_aside_and_never_lets_it_go() -> None:
     job = make_job(meta=QUEUED)
     child = make_child(job, queue="team", suspend=True)
