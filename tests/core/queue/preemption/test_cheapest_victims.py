@@ -214,3 +214,15 @@ def test_what_time_shared_jobs_have_beyond_a_gpu_is_not_missing() -> None:
     running["half"] = make_job("half", "0.5", site="n"), "guest", 100.0
     found = choice(make_job("mine", "1"), quotas=[make_quota("a", guaranteed=1)], running=running, n=2)
     assert ends(found.roughly()) == ends(found.cheapest()) == ["half"]
+
+
+@pytest.mark.parametrize("names", [("two", "one", "other"), ("one", "two", "other"), ("one", "other", "two")])
+def test_of_sets_that_lose_the_same_work_the_smallest_goes(names: tuple[str, ...]) -> None:
+    known = {
+        "two": (make_job("two", "2", site="n"), "guest", 100.0),
+        "one": (make_job("one", "1", site="n"), "guest", 100.0),
+        "other": (make_job("other", "1", site="n"), "guest", 100.0),
+    }
+    running = {name: known[name] for name in names}
+    found = choice(make_job("mine", "2"), quotas=[make_quota("a", guaranteed=2)], running=running, n=4)
+    assert ends(found.cheapest()) == ["two"]
