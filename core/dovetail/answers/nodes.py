@@ -88,7 +88,7 @@ class NodeRow(Row, frozen=True, kw_only=True):
     `stale` says why the figures of its devices do not count; empty where they do. `rack` is its domain of the network's
     level of this name; empty without one. `runs` says how it runs a job's program: in a container, as a process of the
     machine itself, or not at all on a simulated node. `cpus` and `hostMemoryMiB` are what pods may get of the host;
-    null where the node is gone.
+    null where the node is gone or may not be read.
     """
 
     # The columns of a table of nodes in a notebook.
