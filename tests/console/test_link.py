@@ -206,6 +206,7 @@ async def test_the_data_of_a_page_are_asked_for_once_by_its_head(window: Window)
         ("usage", ["/api/v3/usage?by=Namespace", "/api/v3/usage?by=Day"]),
         ("waste", ["/api/v3/right-sizes?limit=100"]),
         ("job/red/next", ["/api/v3/jobs/red/next"]),
+        ("map?at=2026-11-01T11:00:00Z", ["/api/v3/devices/then?at=2026-11-01T11%3A00%3A00Z"]),
     ],
 )
 async def test_the_head_of_a_page_asks_once_for_what_that_page_needs(window: Window, path: str, own: list[str]) -> None:

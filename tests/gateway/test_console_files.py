@@ -53,6 +53,7 @@ async def test_the_page_of_a_browser_with_a_session_asks_for_its_data_in_its_hea
         assert usage.index("by=Day") < usage.index("/api/v3/snapshot"), "the small answers come first"
         assert "/api/v3/usage" not in await page("/console/usage?days=7", session="x")
         assert 'href="/api/v3/jobs/red/train.1">' in await page("/console/job/red/train.1", session="x")
+        assert "/api/v3/devices/then" not in await page("/console/map?at=%22noon", session="x")
         strange = await page("/console/job/red/%22%3E%3Cscript%3E", session="x")
         assert ("/api/v3/jobs" in strange, "<script>" in strange) == (False, False)
         assert await page("/console/jobs") == plain

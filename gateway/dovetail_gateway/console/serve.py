@@ -3,10 +3,11 @@
 import html
 import mimetypes
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -37,6 +38,7 @@ _OF_PAGES: Final[Mapping[str, Sequence[str]]] = {
     "waste": ("/api/v3/right-sizes?limit=100",),
 }
 _OTHERWISE: Final = frozenset({"by", "days"})
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _JOB: Final = re.compile(r"job/([a-z0-9.-]+)/([a-z0-9.-]+)")
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -124,8 +126,10 @@ class Files:
         return self._files
 
 
-def _own_answers(page: str, *, query: Collection[str]) -> Sequence[str]:
+def _own_answers(page: str, *, query: Mapping[str, str]) -> Sequence[str]:
     """The answers that this page asks for."""
+    if page == "map" and _TIME.fullmatch(at := query.get("at", "")):
+        return [f"/api/v3/devices/then?at={quote(at, safe='')}"]
     if (job := _JOB.fullmatch(page)) is not None:
         return [f"/api/v3/jobs/{job[1]}/{job[2]}"]
     return () if _OTHERWISE & set(query) else _OF_PAGES.get(page, ())
