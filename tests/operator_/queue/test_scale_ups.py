@@ -95,6 +95,22 @@ def test_without_room_for_one_more_worker_a_job_goes_on() -> None:
     assert isinstance(state.decisions.verdicts["uid-large"], Admitted)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("to", [2, 3, 4, 6])
+@pytest.mark.parametrize("others", range(7))
+def test_a_job_grows_where_its_own_room_and_what_is_free_hold_another_group(others: int, to: int, size: int) -> None:
+    groups = {"topology": {"subGroups": {"size": size, "required": "host"}}} if size > 1 else {}
+    if to % size:
+        return
+    state = scaled(to, **groups)
+    if others:
+        job = make_job("others", gpu=others)
+        state.store.job_changed(job)
+        state.decisions.set_number(job.metadata.uid, number=2)
+    grows = 2 + size <= min(to, 8 - others)
+    assert look(state) == (["team/grows"] if grows else [])
+
+
 def test_while_another_job_waits_for_capacity_a_job_goes_on() -> None:
     state = scaled(4)
     another(state, gpus=7)
