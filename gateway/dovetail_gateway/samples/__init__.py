@@ -1,6 +1,7 @@
 """What devices, namespaces and jobs did over time, and who used how much of them.
 
 columns   what is kept of a subject, and in how many bytes
+bounds    how many subjects of one owner are kept. Pure
 rings     samples of many subjects by time, the past in coarser steps. Pure
 readings  what the cluster does now, from its nodes and jobs. Pure
 curves    the samples of one job, from its start to its end. Pure

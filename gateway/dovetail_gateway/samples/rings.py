@@ -121,6 +121,9 @@ class Rings:
     def __len__(self) -> int:
         return len(self._slots)
 
+    def __contains__(self, subject: str) -> bool:
+        return subject in self._slots
+
     @property
     def subjects(self) -> list[str]:
         """The subjects of which samples are kept."""
@@ -243,7 +246,7 @@ class Rings:
         """The slots of these subjects; a new one gets a free slot, or that of a subject that has no samples left."""
         unknown = [each for each in subjects if each not in self._slots]
         if len(unknown) > len(self._free):
-            self._forget(before=at - TIERS[-1].span)
+            self.forget(before=at - TIERS[-1].span)
         if len(unknown) > len(self._free):
             self._grow(len(self._slots) + len(unknown))
         for each in unknown:
@@ -252,7 +255,8 @@ class Rings:
         self._seen[slots] = np.maximum(self._seen[slots], at)
         return slots
 
-    def _forget(self, *, before: int) -> None:
+    def forget(self, *, before: int) -> None:
+        """Drop the subjects whose latest sample is older."""
         for subject, slot in [(each, slot) for each, slot in self._slots.items() if self._seen[slot] < before]:
             del self._slots[subject]
             self._free.append(slot)

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -18,6 +19,7 @@ from dovetail.logs import get_logger
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.samples import readings
 from dovetail_gateway.samples.batches import Batch, KeptCurve, Kind, SamplesError
+from dovetail_gateway.samples.bounds import MOST_DEVICES, MOST_PROJECTS, OTHERS, admitted
 from dovetail_gateway.samples.columns import DEVICE, HELD, NAMESPACE
 from dovetail_gateway.samples.curves import Curve
 from dovetail_gateway.samples.marks import Mark, marks_of
@@ -71,7 +73,7 @@ class Sampler:
     ) -> None:
         self.devices = Rings(DEVICE)
         self.namespaces = Rings(NAMESPACE)
-        # A project of each namespace is a subject of its own, as namespace/project.
+        # A project of each namespace is a subject of its own, as namespace/project, up to `MOST_PROJECTS`.
         self.projects = Rings(NAMESPACE)
         self.places: dict[str, Place] = {}
         self.ledger = Ledger()
@@ -125,16 +127,46 @@ class Sampler:
         marks = self._new_marks(reading.jobs.values())
         counts = self._counts(reading, marks=marks)
         held = readings.by_group(reading.holdings)
+        uuids = self._own_devices(reading, at=at)
+        there = [row for row, uuid in enumerate(reading.uuids) if uuid in uuids]
         rows: dict[Kind, Sequence[Row]] = {
-            "device": self.devices.put(at, subjects=reading.uuids, values=reading.devices),
+            "device": self.devices.put(
+                at, subjects=[reading.uuids[row] for row in there], values=reading.devices[there]
+            ),
             "namespace": _put_groups(self.namespaces, at=at, held=held, counts=counts, subject=lambda group: group[0]),
-            "project": _put_groups(self.projects, at=at, held=held, counts=counts, subject=_project_subject),
+            "project": _put_groups(
+                self.projects,
+                at=at,
+                held=held,
+                counts=counts,
+                subject=self._own_projects({*held, *chain.from_iterable(counts)}, at=at),
+            ),
         }
-        places = {uuid: place for uuid, place in reading.places.items() if self.places.get(uuid) != place}
+        places = {uuid: reading.places[uuid] for uuid in uuids if self.places.get(uuid) != reading.places[uuid]}
         self.places.update(places)
         curves = await self._put_curves(reading, at=at)
         self._put_usage(reading, now=now)
         return Batch(rows=rows, places=places, curves=curves, marks=marks, usage=self.ledger.take_changed())
+
+    def _own_devices(self, reading: Reading, *, at: int) -> Collection[str]:
+        def node_of(uuid: str) -> str:
+            place = reading.places.get(uuid) or self.places.get(uuid)
+            return "" if place is None else place.node
+
+        return admitted(reading.places, rings=self.devices, owner=node_of, most=MOST_DEVICES, at=at)
+
+    def _own_projects(self, groups: Iterable[Group], *, at: int) -> Callable[[Group], str]:
+        """Returns the subject of a group: that of its project, or the one of all further projects of its namespace."""
+        subjects = {subject for group in groups if (subject := _project_subject(group))}
+        own = admitted(
+            subjects, rings=self.projects, owner=lambda subject: subject.partition("/")[0], most=MOST_PROJECTS, at=at
+        )
+
+        def subject_of(group: Group) -> str:
+            subject = _project_subject(group)
+            return subject if subject in own or not subject else f"{group[0]}/{OTHERS}"
+
+        return subject_of
 
     async def curve(self, namespace: str, *, name: str, uid: str | None) -> JobCurve | None:
         """The curve of a job, by the UID of its object if it is there; None if it never held a device.

@@ -1,14 +1,18 @@
 """GPU time by day, namespace, project, user and model: each share counts as its part of a device. Pure."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
+from dovetail_gateway.samples.bounds import OTHERS
 from dovetail_gateway.samples.readings import Holding
 
 # Longer than the names of service accounts; PostgreSQL indexes no more than some 2,700 bytes. It keeps no NUL either.
 MOST_OF_A_USER: Final = 512
+# Accounts of one namespace on one day. Projects and users are labels and annotations, which users choose.
+MOST_OF_A_DAY: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -50,19 +54,28 @@ class Ledger:
         # By day: an answer reads a month of a year.
         self._used: dict[date, dict[Account, Used]] = {}
         self._changed: set[Account] = set()
+        # How many accounts each namespace has on a day.
+        self._many: Counter[tuple[date, str]] = Counter()
 
     def add(self, more: Mapping[Account, Used]) -> None:
-        """Add time."""
-        for account, used in more.items():
-            day = self._used.setdefault(account.day, {})
-            day[account] = day.get(account, Used()).plus(used)
+        """Add time. What is beyond `MOST_OF_A_DAY` counts for `OTHERS`."""
+        for wanted, used in more.items():
+            day = self._used.setdefault(wanted.day, {})
+            full = self._many[wanted.day, wanted.namespace] >= MOST_OF_A_DAY
+            account = counted_as(wanted, among=day) if full else wanted
+            self._put(account, used=day.get(account, Used()).plus(used))
             self._changed.add(account)
+
+    def _put(self, account: Account, *, used: Used) -> None:
+        day = self._used[account.day]
+        self._many[account.day, account.namespace] += account not in day
+        day[account] = used
 
     def restore(self, known: Mapping[Account, Used]) -> None:
         """Take what another process counted."""
         for account, used in known.items():
-            day = self._used.setdefault(account.day, {})
-            day[account] = day.get(account, Used()).at_least(used)
+            before = self._used.setdefault(account.day, {}).get(account, Used())
+            self._put(account, used=before.at_least(used))
 
     def take_changed(self) -> dict[Account, Used]:
         """The accounts that changed since this was last called."""
@@ -82,11 +95,17 @@ class Ledger:
         """Drop the days before that one."""
         self._used = {day: used for day, used in self._used.items() if day >= before}
         self._changed = {each for each in self._changed if each.day >= before}
+        self._many = Counter({key: count for key, count in self._many.items() if key[0] >= before})
 
     @property
     def first_day(self) -> date | None:
         """The earliest day; None without any."""
         return min(self._used, default=None)
+
+
+def counted_as(account: Account, *, among: Collection[Account]) -> Account:
+    """The account itself where it is among these, otherwise that of all further ones of its namespace."""
+    return account if account in among else replace(account, project=OTHERS, user=OTHERS)
 
 
 def spent(holdings: Iterable[Holding], *, since: datetime, until: datetime) -> dict[Account, Used]:

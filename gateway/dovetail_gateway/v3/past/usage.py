@@ -22,13 +22,12 @@ from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.samples.readings import Holding, Place
 from dovetail_gateway.samples.sampler import Sampler
-from dovetail_gateway.samples.usage import Account, Used, spent
+from dovetail_gateway.samples.usage import Account, Used, counted_as, spent
 from dovetail_gateway.v3.times import check_time
 from dovetail_gateway.v3.types.series import UsageQuery
 
 _DAYS: Final = timedelta(days=30)
 _HOUR: Final = 3600.0
-_NOTHING: Final = Used()
 
 
 class GPUTime:
@@ -175,15 +174,20 @@ def _savings_of(
             savable_gpus = 0.0 if each.size is None else each.size.saved_gpus
             savable += _on_devices(each.job, gpus=savable_gpus, places=asked.places)
             saved += _on_devices(each.job, gpus=each.saved_gpus, places=asked.places)
-    could, have = spent(savable, since=first, until=asked.now), spent(saved, since=first, until=asked.now)
+    could = _of_accounts(spent(savable, since=first, until=asked.now), accounts=accounts)
+    have = _of_accounts(spent(saved, since=first, until=asked.now), accounts=accounts)
     return {
-        account: _Saved(
-            savable_seconds=could.get(account, _NOTHING).gpu_seconds,
-            saved_seconds=have.get(account, _NOTHING).gpu_seconds,
-        )
+        account: _Saved(savable_seconds=could[account], saved_seconds=have[account])
         for account in accounts
         if account in could or account in have
     }
+
+
+def _of_accounts(found: Mapping[Account, Used], *, accounts: Collection[Account]) -> dict[Account, float]:
+    seconds: dict[Account, float] = defaultdict(float)
+    for account, used in found.items():
+        seconds[counted_as(account, among=accounts)] += used.gpu_seconds
+    return seconds
 
 
 def _has_run_since(job: GPUJob, *, first: datetime) -> bool:
