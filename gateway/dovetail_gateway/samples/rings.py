@@ -84,14 +84,15 @@ class Grid:
 
 
 def grid(*, since: int, until: int, now: int) -> Grid:
-    """The finest steps that reach back to `since`, at most as many as are kept."""
+    """The finest steps that reach back to `since`, at least one and at most as many as are kept."""
     # A clock that is behind this one asks for a little more than an hour.
     reach = (each for each, kept in enumerate(TIERS) if now - since <= kept.span + kept.span // 20)
     tier = next(reach, len(TIERS) - 1)
     seconds, count = TIERS[tier].seconds, TIERS[tier].count
     end = -(-until // seconds) * seconds
-    start = max(since // seconds * seconds, end - seconds * count)
-    return Grid(tier=tier, start=start, count=max(0, (end - start) // seconds))
+    # Without a step, Prometheus would refuse the query: who asks since this moment gets the last step before it.
+    start = min(max(since // seconds * seconds, end - seconds * count), end - seconds)
+    return Grid(tier=tier, start=start, count=(end - start) // seconds)
 
 
 def tiers_at(at: int, *, now: int) -> list[Grid]:

@@ -271,3 +271,23 @@ async def serving_as_prometheus(
         yield str(server.make_url("")).rstrip("/")
     finally:
         await server.close()
+
+
+async def test_no_reader_can_make_prometheus_rest_by_asking_about_the_moment(api: GatewayApiServer) -> None:
+    """A Prometheus refuses a query that ends before it starts, and after a refusal no one asks it for a while."""
+
+    async def answer(request: web.Request) -> web.Response:
+        form = await request.post()
+        if float(str(form["end"])) < float(str(form["start"])):
+            problem = "end timestamp must not be before start time"
+            return web.json_response({"status": "error", "errorType": "bad_data", "error": problem}, status=400)
+        return web.json_response({"status": "success", "data": {"result": []}})
+
+    app = web.Application()
+    app.router.add_post("/api/v1/query_range", answer)
+    async with TestServer(app) as server, asking(api, url=f"http://127.0.0.1:{server.port}") as it:
+        await it.steps(1)
+        found = await it.series(f"of=Cluster&since={it.clock.text}", token="red-token")
+        after = await it.series("of=Cluster")
+    assert (found["source"], found["sourceProblem"]) == ("Prometheus", "")
+    assert (after["source"], after["sourceProblem"]) == ("Prometheus", "")
