@@ -48,8 +48,9 @@ def in_folder(folder: Path, data: bytes, **environment: str) -> Outcome:
 
 
 def by_log(data: bytes) -> tuple[int, Outcome | None]:
-    done = run("-", *travel._parts(data))
-    return done.returncode, outcomes.in_log(["noise", *done.stdout.splitlines()])
+    sent = travel.send(data, data=None, python=None)
+    done = run(*sent.command[3:])
+    return done.returncode, outcomes.in_log(["noise", *done.stdout.splitlines()], word=sent.word)
 
 
 def raise_it(text: str) -> None:
@@ -263,7 +264,8 @@ def test_on_this_machine_a_job_gets_the_directory_the_environment_and_the_file(
     assert [path for path in (tmp_path / "data").rglob("*") if path.is_file()] == []
 
 
-LINE = f"{runner.MARK} {{}}/{{}} {{}}"
+WORD = "ab12"
+LINE = f"{runner.MARK} {WORD} {{}}/{{}} {{}}"
 TEXT = base64.b64encode(msgspec.json.encode({"kind": "value", "text": "x"}) + b"\n").decode()
 
 
@@ -276,8 +278,31 @@ TEXT = base64.b64encode(msgspec.json.encode({"kind": "value", "text": "x"}) + b"
         ([LINE.format(2, 2, TEXT[8:])], False),
         ([LINE.format(1, 2, "lost"), LINE.format(1, 1, TEXT)], True),
         ([LINE.format(1, 1, "no base64!")], False),
+        ([LINE.replace(WORD, "ab13").format(1, 1, TEXT)], False),
+        ([LINE.replace(f" {WORD}", "").format(1, 1, TEXT)], False),
+        (["> " + LINE.format(1, 1, TEXT)], False),
         ([], False),
     ],
 )
 def test_an_outcome_in_a_log_is_whole_or_none(lines: list[str], *, found: bool) -> None:
-    assert (outcomes.in_log(lines) is not None) is found
+    assert (outcomes.in_log(lines, word=WORD) is not None) is found
+
+
+class Hostile:
+    """What runs code where it is read."""
+
+    def __reduce__(self) -> Any:
+        return os.putenv, ("HOSTILE", "1")
+
+
+def print_and_die(data: str) -> None:
+    print(data, flush=True)
+    os._exit(9)
+
+
+def test_data_that_a_function_prints_are_no_outcome_of_it() -> None:
+    """A function prints what others have written, such as texts of a data set, and is then killed."""
+    forged = base64.b64encode(msgspec.json.encode({"kind": "value"}) + b"\n" + cloudpickle.dumps(Hostile())).decode()
+    others = travel.send(packed(len, "abc"), data=None, python=None).word
+    lines = [f"{runner.MARK} {before}1/1 {forged}" for before in ("", "- ", f"{WORD} ", f"{others} ")]
+    assert by_log(packed(print_and_die, "\n".join(lines))) == (9, None)

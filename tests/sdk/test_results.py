@@ -31,6 +31,7 @@ from dovetail.sdk.errors import (
     UnreachableError,
     WaitTimeoutError,
 )
+from dovetail.sdk.functions.outcomes import begin_of
 from dovetail.sdk.functions.runner import MARK
 from dovetail.sdk.functions.travel import Sent
 from tests import virtual_time
@@ -38,7 +39,7 @@ from tests.sdk.test_waits import row
 from tests.virtual_time import clock
 
 End = Literal["value", "error", "killed"]
-SENT: Final = Sent(command=("python3",))
+SENT: Final = Sent(command=("python3",), word="ab12")
 BEGIN: Final = 1000.0
 # Lines that a program prints before its outcome, and between its parts.
 NOISE: Final = ("epoch 1", f"{MARK}s are many", "")
@@ -63,7 +64,8 @@ class Work:
         head = json.dumps({"kind": self.end, "text": f"OwnError: {number}"}).encode()
         text = base64.b64encode(head + b"\n" + data).decode()
         parts = [text[:9], text[9:20], text[20:]]
-        return [*NOISE, *(f"{MARK} {at}/3 {part}" for at, part in enumerate(parts, start=1)), *NOISE[::2]]
+        begin = begin_of(SENT.word)
+        return [*NOISE, *(f"{begin}{at}/3 {part}" for at, part in enumerate(parts, start=1)), *NOISE[::2]]
 
     def outcome(self, number: int) -> Any:
         return {"value": number * 11, "error": f"OwnError: {number}", "killed": "it is Failed and has no result"}[

@@ -23,7 +23,6 @@ from dovetail.sdk.errors import (
 )
 from dovetail.sdk.functions import outcomes
 from dovetail.sdk.functions.outcomes import Outcome
-from dovetail.sdk.functions.runner import MARK
 from dovetail.sdk.functions.travel import Sent
 from dovetail.sdk.progress import FINISHED, sentence
 
@@ -110,7 +109,7 @@ class AsyncFunctionJob(AsyncJob, Generic[T]):
         """The outcome of a worker of a job that has ended."""
         found = self._sent.outcome(task=0, worker=worker)
         if found is None and self._sent.folder is None:
-            found = await printed(self, worker=worker)
+            found = await printed(self, worker=worker, word=self._sent.word)
         return found or _none(self.row)
 
     def _keep(self, found: dict[int, Outcome | None]) -> bool:
@@ -219,7 +218,7 @@ class AsyncMapJob(AsyncJob):
             return found
         task = await self._task(index)
         if task is not None and self._sent.folder is None:
-            found = await printed(task, worker=0)
+            found = await printed(task, worker=0, word=self._sent.word)
         return found or _none(self.row if task is None else task.row)
 
     async def _task(self, index: int) -> AsyncJob | None:
@@ -249,8 +248,8 @@ async def as_completed(
             await runtime.sleep(_ASK_SECONDS)
 
 
-async def printed(job: AsyncJob, *, worker: int) -> Outcome | None:
-    """The outcome in the log of a worker that has ended; None if there is none.
+async def printed(job: AsyncJob, *, worker: int, word: str) -> Outcome | None:
+    """The outcome with this word in the log of a worker that has ended; None if there is none.
 
     Raises `BusyError` or `UnreachableError` if the gateway does not say so: another call may find it.
     """
@@ -258,8 +257,9 @@ async def printed(job: AsyncJob, *, worker: int) -> Outcome | None:
     while True:
         is_late = time.monotonic() - begun >= _LATE_SECONDS
         try:
-            lines = [line async for line in job.logs(worker=worker) if line.startswith(MARK)]
-            found = outcomes.in_log(lines)
+            begin = outcomes.begin_of(word)
+            lines = [line async for line in job.logs(worker=worker) if line.startswith(begin)]
+            found = outcomes.in_log(lines, word=word)
         except DovetailError as error:
             if is_late and isinstance(error, BusyError | UnreachableError):
                 raise

@@ -24,7 +24,6 @@ from dovetail.sdk.errors import (
 )
 from dovetail.sdk.functions import outcomes
 from dovetail.sdk.functions.outcomes import Outcome
-from dovetail.sdk.functions.runner import MARK
 from dovetail.sdk.functions.travel import Sent
 from dovetail.sdk.progress import FINISHED, sentence
 
@@ -111,7 +110,7 @@ class FunctionJob(Job, Generic[T]):
         """The outcome of a worker of a job that has ended."""
         found = self._sent.outcome(task=0, worker=worker)
         if found is None and self._sent.folder is None:
-            found = printed(self, worker=worker)
+            found = printed(self, worker=worker, word=self._sent.word)
         return found or _none(self.row)
 
     def _keep(self, found: dict[int, Outcome | None]) -> bool:
@@ -220,7 +219,7 @@ class MapJob(Job):
             return found
         task = self._task(index)
         if task is not None and self._sent.folder is None:
-            found = printed(task, worker=0)
+            found = printed(task, worker=0, word=self._sent.word)
         return found or _none(self.row if task is None else task.row)
 
     def _task(self, index: int) -> Job | None:
@@ -248,8 +247,8 @@ def as_completed(jobs: Collection[FunctionJob[T]], *, timeout_seconds: float | N
             runtime.sleep(_ASK_SECONDS)
 
 
-def printed(job: Job, *, worker: int) -> Outcome | None:
-    """The outcome in the log of a worker that has ended; None if there is none.
+def printed(job: Job, *, worker: int, word: str) -> Outcome | None:
+    """The outcome with this word in the log of a worker that has ended; None if there is none.
 
     Raises `BusyError` or `UnreachableError` if the gateway does not say so: another call may find it.
     """
@@ -257,8 +256,9 @@ def printed(job: Job, *, worker: int) -> Outcome | None:
     while True:
         is_late = time.monotonic() - begun >= _LATE_SECONDS
         try:
-            lines = [line for line in job.logs(worker=worker) if line.startswith(MARK)]
-            found = outcomes.in_log(lines)
+            begin = outcomes.begin_of(word)
+            lines = [line for line in job.logs(worker=worker) if line.startswith(begin)]
+            found = outcomes.in_log(lines, word=word)
         except DovetailError as error:
             if is_late and isinstance(error, BusyError | UnreachableError):
                 raise

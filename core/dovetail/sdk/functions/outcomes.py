@@ -55,14 +55,19 @@ def read(data: bytes) -> Outcome:
     return Outcome(kind=head.kind, text=head.text, traceback=head.traceback, data=rest)
 
 
-def in_log(lines: Iterable[str]) -> Outcome | None:
-    """The last outcome that the runner printed; None without one, or if a line of it is missing."""
+def begin_of(word: str) -> str:
+    """How the lines of an outcome with this word begin."""
+    return f"{runner.MARK} {word} "
+
+
+def in_log(lines: Iterable[str], *, word: str) -> Outcome | None:
+    """The last outcome that the runner printed with this word; None without one, or if a line of it is missing."""
     import base64
 
     parts, found = list[str](), None
     for line in lines:
-        mark, _, said = line.partition(" ")
-        if mark != runner.MARK:
+        _, mark, said = line.partition(begin_of(word))
+        if not mark or not line.startswith(mark):
             continue
         place, _, text = said.partition(" ")
         number, _, count = place.partition("/")

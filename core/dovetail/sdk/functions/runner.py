@@ -1,7 +1,8 @@
-"""Call a function in a job: `python -c SOURCE FOLDER`, or `python -c SOURCE - PART…`.
+"""Call a function in a job: `python -c SOURCE FOLDER`, or `python -c SOURCE - WORD PART…`.
 
 With a folder, the function is in `FOLDER/call` and the outcome goes to `FOLDER/outcome-TASK-WORKER`. With `-`, the
-parts are the function in base64, and the outcome is printed in lines that begin with `MARK`.
+parts are the function in base64, and the outcome is printed in lines that begin with `MARK` and the word. The word is
+random: what the function prints of data of others is no outcome, whatever the data are.
 
 This text runs in any image with Python 3.6: it imports nothing but the standard library, so that it can say what is
 wrong with the image.
@@ -22,9 +23,9 @@ MOST_PRINTED_BYTES = 1024 * 1024
 
 def main(words: "list[str]") -> int:
     """Call the function; the exit code is 1 if it has no value."""
-    folder = "" if words[0] == "-" else words[0]
-    outcome, data = _called(folder, parts=words[1:])
-    return 0 if _sent(folder, outcome=outcome, data=data) == "value" else 1
+    folder, word = ("", words[1]) if words[0] == "-" else (words[0], "")
+    outcome, data = _called(folder, parts=words[2:])
+    return 0 if _sent(folder, word=word, outcome=outcome, data=data) == "value" else 1
 
 
 def _called(folder: str, *, parts: "list[str]") -> "tuple[dict[str, str], bytes]":
@@ -138,7 +139,7 @@ def _cloudpickle(source: bytes) -> "Any":
     return package
 
 
-def _sent(folder: str, *, outcome: "dict[str, str]", data: bytes) -> str:
+def _sent(folder: str, *, word: str, outcome: "dict[str, str]", data: bytes) -> str:
     """Send the outcome, or why it cannot be sent; the kind of what was sent."""
     sys.stdout.flush()
     if folder:
@@ -156,7 +157,7 @@ def _sent(folder: str, *, outcome: "dict[str, str]", data: bytes) -> str:
     text = base64.b64encode(json.dumps(outcome).encode() + b"\n" + data).decode()
     lines = [text[at : at + LINE_BYTES] for at in range(0, len(text), LINE_BYTES)]
     for number, line in enumerate(lines, 1):
-        sys.stdout.write("{} {}/{} {}\n".format(MARK, number, len(lines), line))  # noqa: UP032
+        sys.stdout.write("{} {} {}/{} {}\n".format(MARK, word, number, len(lines), line))  # noqa: UP032
     sys.stdout.flush()
     return outcome["kind"]
 

@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,12 +37,14 @@ class Sent:
     environment  the name of the file with its environment; empty for none
     directory    its working directory; empty for that of the image
     folder       where its outcome will be; None if the log has it
+    word         what the log has before its outcome; a program that prints data of others does not know it
     """
 
     command: tuple[str, ...]
     environment: str = ""
     directory: str = ""
     folder: Path | None = None
+    word: str = field(default="", repr=False)
 
     def completed(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """The spec of the GPUJob with directory and environment."""
@@ -78,7 +80,8 @@ def send(packed: bytes, *, data: Path | None, python: str | None) -> Sent:
     """
     source = Path(runner.__file__).read_text(encoding="utf-8")
     if data is None:
-        return Sent(command=(python or "python3", "-c", source, "-", *_parts(packed)))
+        word = secrets.token_hex(16)
+        return Sent(command=(python or "python3", "-c", source, "-", word, *_parts(packed)), word=word)
     if python is not None and shutil.which(python) is None:
         raise InvalidError(f'python "{python}": this machine has no such program', status=422, reason="Invalid")
     token = secrets.token_hex(16)
