@@ -182,14 +182,14 @@ def _holding(
     if memory is None and use.used_mib is not None:
         memory = use.used_mib * part
     started = None if pod is None else pod.status.start_time or pod.metadata.creation_timestamp
-    annotations = {} if pod is None else pod.metadata.annotations
     labels = {} if pod is None else pod.metadata.labels
     return Holding(
         namespace=holder.namespace,
         pod=f"{holder.namespace}/{holder.pod}" if pod is None else pod.metadata.uid,
         job="" if job is None else job.metadata.uid,
         project=labels.get(names.LABEL_PROJECT, "") if job is None else project_of(job),
-        user=annotations.get(names.USER, "") if job is None else user_of(job) or "",
+        # The annotation of a pod without a job is its author's to write: it would count for anyone.
+        user="" if job is None else user_of(job) or "",
         model=place.model,
         promised=holder.share_milli / WHOLE_MILLI * place.gpus,
         utilization=_utilization(use) if known else None,

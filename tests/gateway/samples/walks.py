@@ -219,7 +219,7 @@ class World:
             return
         (at,) = self._moments(1, gap=gap)
         devices = self._devices(self.rng.choice(sorted(NODES)))
-        self._add(Pod(key, self.rng.choice(USERS), self.rng.choice(PROJECTS), devices, at))
+        self._add(Pod(key, "", self.rng.choice(PROJECTS), devices, at))
 
     def _drop(self, pod: Pod, *, at: int | None) -> None:
         del self.pods[pod.key]
@@ -279,7 +279,7 @@ class World:
                     "annotations": {
                         names.REQUEST: "1",
                         names.ALLOCATION: json.dumps(allocation),
-                        names.USER: pod.user if pod.job is None else "of-the-pod",
+                        names.USER: self.rng.choice(USERS),
                     },
                     "labels": labels,
                     "ownerReferences": owners,
