@@ -261,7 +261,7 @@ class Foreseeing:
                 early, late = start.range_seconds or (0.0, start.in_seconds)
                 seen = Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late)
                 bounds = self._misses.bounds_of(start.key, foreseen=seen, now_seconds=scene.now)
-                self._known.setdefault(start.key, []).append((scene.now, start.in_seconds, bounds))
+                self._known.setdefault(start.key, []).append((scene.now, self._misses.expected_seconds(seen), bounds))
 
     def _coming(self, *, play: int, above: int, now_seconds: float) -> Iterator[tuple[float, Candidate]]:
         """What came before comes again, and runs as long as those like it did; or what really comes."""

@@ -25,6 +25,7 @@ from dovetail.queue.estimates.calibration import Factors, Held, Misses
 log = get_logger("dovetail.operator.lasting")
 
 KEY: Final = "factors"
+SHIFT: Final = "shift"
 HELD: Final = "held"
 MOVES: Final = "movesOfDeleted"
 _EVERY_SECONDS: Final = 300.0
@@ -53,7 +54,9 @@ class LastingMisses:
             found = await self._client.get(
                 CONFIGMAPS, name=names.ESTIMATES, as_type=ConfigMap, namespace=self._namespace
             )
-            self._misses.restore(_factors(found.data.get(KEY, "")), held=_held(found.data.get(HELD, "")))
+            # An operator that learned no shift has written none.
+            factors = _factors(found.data.get(KEY, ""), shift=found.data.get(SHIFT, "0"))
+            self._misses.restore(factors, held=_held(found.data.get(HELD, "")))
         except NotFound:
             return
         except (KubeError, ValueError) as error:
@@ -125,13 +128,17 @@ class LastingMoves:
 
 def _data(misses: Misses) -> dict[str, str]:
     factors, held = misses.factors, misses.held
-    return {KEY: f"{factors.early:.4f} {factors.late:.4f}", HELD: f"{held.jobs} {held.within:.2f}"}
+    return {
+        KEY: f"{factors.early:.4f} {factors.late:.4f}",
+        SHIFT: f"{factors.shift:.4f}",
+        HELD: f"{held.jobs} {held.within:.2f}",
+    }
 
 
-def _factors(text: str) -> Factors:
+def _factors(text: str, *, shift: str) -> Factors:
     """Read what `_data` wrote. Raises `ValueError` for other text."""
     early, late = map(float, text.split())
-    return Factors(early=early, late=late)
+    return Factors(early=early, late=late, shift=float(shift))
 
 
 def _held(text: str) -> Held:

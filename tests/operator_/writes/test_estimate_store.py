@@ -24,10 +24,25 @@ def learned(*waits: float) -> Misses:
 
 
 async def test_what_is_kept_is_taken_up(api: Api, client: Client) -> None:
+    api.answer(f"GET {ONE}", configmap(factors="2.5 0.5", shift="0.25", held="40 34.50"))
+    misses = Misses()
+    await LastingMisses(client, misses=misses, namespace="home").take_up()
+    assert (misses.factors, misses.held) == (Factors(early=2.5, late=0.5, shift=0.25), Held(jobs=40, within=34.5))
+
+
+async def test_what_an_operator_without_a_shift_kept_is_taken_up(api: Api, client: Client) -> None:
     api.answer(f"GET {ONE}", configmap(factors="2.5 0.5", held="40 34.50"))
     misses = Misses()
     await LastingMisses(client, misses=misses, namespace="home").take_up()
     assert (misses.factors, misses.held) == (Factors(early=2.5, late=0.5), Held(jobs=40, within=34.5))
+
+
+@pytest.mark.parametrize("shift", ["", "x", "nan", "2.1", "1 1"])
+async def test_a_shift_that_cannot_be_read_leaves_everything_as_it_is(api: Api, client: Client, shift: str) -> None:
+    api.answer(f"GET {ONE}", configmap(factors="2.5 0.5", shift=shift, held="40 34.50"))
+    misses = Misses()
+    await LastingMisses(client, misses=misses, namespace="home").take_up()
+    assert (misses.factors, misses.held) == (Misses().factors, Held())
 
 
 @pytest.mark.parametrize("held", ["", "1", "x 1", "2 3", "-1 0", "1 nan", "1e9 1", "2 1 1"])
@@ -45,7 +60,7 @@ async def test_what_is_learned_is_written_once_for_each_news(api: Api, client: C
     await lasting.keep()
     await lasting.keep()
     (seen,) = api.of(f"PATCH {ONE}")
-    assert seen.body == {"data": {"factors": "1.2951 1.2951", "held": "1 1.00"}}
+    assert seen.body == {"data": {"factors": "1.2951 1.2951", "shift": "0.0000", "held": "1 1.00"}}
 
 
 async def test_where_there_is_no_configmap_it_is_made(api: Api, client: Client) -> None:

@@ -6,6 +6,9 @@ The bounds are to hold for nine of ten starts. They take the span of the simulat
 factor for each side. For the latest jobs that started, the position of the start within the span is recorded. The
 factors leave out the few earliest and latest of these (split conformal prediction, on a window: Vovk, Gammerman,
 Shafer, Algorithmic Learning in a Random World, 2005).
+
+The estimate between the bounds is moved by the median of how much longer jobs waited than was foreseen: the simulated
+futures lack the jobs of equal priority that arrive and are backfilled.
 """
 
 from collections import deque
@@ -20,6 +23,9 @@ _OUTSIDE: Final = 0.07
 # them; their spread ends at the initial factors.
 _REMEMBERED: Final = 1_000
 _BEFORE_JOBS: Final = 20.0
+# The same for the shift: few, because it is wrong from the first job on where it is wrong at all.
+_BEFORE_JOBS_OF_SHIFT: Final = 5.0
+_MOST_SHIFT: Final = 2.0
 # The initial factors, and their limits.
 _BEFORE: Final = 1.3
 _LEAST: Final = 0.1
@@ -62,19 +68,23 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """The factors that widen the span of the futures to each side.
+    """The factors that widen the span of the futures to each side, and how much longer jobs wait than is foreseen.
 
-    Raises `ValueError` for a value out of range.
+    The `shift` is on the log scale. Raises `ValueError` for a value out of range.
     """
 
     early: float = _BEFORE
     late: float = _BEFORE
+    shift: float = 0.0
 
     def __post_init__(self) -> None:
         for factor in (self.early, self.late):
             if not (isfinite(factor) and _LEAST <= factor <= _MOST):
                 message = f"a factor is a number from {_LEAST} to {_MOST}, not {factor}"
                 raise ValueError(message)
+        if not abs(self.shift) <= _MOST_SHIFT:
+            message = f"a shift is a number from -{_MOST_SHIFT} to {_MOST_SHIFT}, not {self.shift}"
+            raise ValueError(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +127,7 @@ class Misses:
     def __init__(self) -> None:
         self._before = Factors()
         self._came: deque[tuple[float, float]] = deque(maxlen=_REMEMBERED)
+        self._longer: deque[tuple[float, float]] = deque(maxlen=_REMEMBERED)
         self._factors: Factors | None = None
         self._held_before = Held()
         self._held: deque[float] = deque(maxlen=_REMEMBERED)
@@ -158,6 +169,7 @@ class Misses:
         for at_seconds, foreseen, bounds in noted:
             waited_seconds, weight = max(0.0, now_seconds - at_seconds), 1 / len(noted)
             self._came.append((_where(foreseen, waited_seconds=waited_seconds), weight))
+            self._longer.append((_size(waited_seconds) - _size(foreseen.seconds), weight))
             within += weight * bounds.hold(waited_seconds)
             self._factors = None
         if noted:
@@ -175,14 +187,34 @@ class Misses:
             latest_seconds=exp(middle + factors.late * after) - _MINUTE,
         )
 
+    def expected_seconds(self, foreseen: Foreseen) -> float:
+        """The estimate within its bounds, moved by what was learned of earlier ones."""
+        shifted, bounds = exp(_size(foreseen.seconds) + self.factors.shift) - _MINUTE, self.bounds(foreseen)
+        return min(max(shifted, bounds.earliest_seconds), bounds.latest_seconds)
+
     def _compute_factors(self) -> Factors:
-        """The factors that leave out half of `_OUTSIDE` on each side."""
+        """The factors that leave out half of `_OUTSIDE` on each side, and the median shift."""
         if not self._came:
             return self._before
         came = sorted(self._came)
         early = _left_out([(-where, weight) for where, weight in reversed(came)], before=self._before.early)
         late = _left_out(came, before=self._before.late)
-        return Factors(early=min(_MOST, max(_LEAST, early)), late=min(_MOST, max(_LEAST, late)))
+        shift = _median([*self._longer, (self._before.shift, _BEFORE_JOBS_OF_SHIFT)])
+        return Factors(
+            early=min(_MOST, max(_LEAST, early)),
+            late=min(_MOST, max(_LEAST, late)),
+            shift=min(_MOST_SHIFT, max(-_MOST_SHIFT, shift)),
+        )
+
+
+def _median(weighted: list[tuple[float, float]]) -> float:
+    """The median of values with weights."""
+    half, below = sum(weight for _, weight in weighted) / 2, 0.0
+    for value, weight in sorted(weighted):
+        below += weight
+        if below >= half:
+            return value
+    return 0.0
 
 
 def _left_out(came: list[tuple[float, float]], *, before: float) -> float:

@@ -265,7 +265,7 @@ class Expectations:
         bounds = self.misses.bounds_of(start.key, foreseen=foreseen, now_seconds=now.timestamp())
         return QueuePlace(
             position=1,
-            estimated_start=_at(now, seconds=start.in_seconds),
+            estimated_start=_at(now, seconds=self.misses.expected_seconds(foreseen)),
             estimated_start_earliest=_at(now, seconds=bounds.earliest_seconds),
             estimated_start_latest=_at(now, seconds=bounds.latest_seconds),
             basis=start.basis,

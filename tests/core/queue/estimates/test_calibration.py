@@ -196,3 +196,37 @@ def test_the_level_is_always_a_part(waits: list[float], restored: int) -> None:
     misses.restore(Factors(), held=Held(jobs=restored, within=restored / 3))
     level = misses.held.level
     assert level is None or 0 <= level <= 1
+
+
+def test_starts_that_are_all_later_than_foreseen_move_the_next_estimate() -> None:
+    misses, seen = after(*[2000] * 30), foreseen(1000, early=500, late=4000)
+    assert Misses().expected_seconds(seen) == pytest.approx(1000)
+    assert misses.expected_seconds(seen) == pytest.approx(2000)
+    assert after(*[500] * 30).expected_seconds(seen) == pytest.approx(500)
+
+
+def test_a_few_misses_move_no_estimate() -> None:
+    assert after(9000, 9000, 9000, 9000).factors.shift == 0
+
+
+def test_a_shift_goes_on_after_a_restart_until_enough_jobs_have_started() -> None:
+    misses = Misses()
+    misses.restore(Factors(shift=0.5), held=Held())
+    misses.bounds_of("it", foreseen=foreseen(1000), now_seconds=0)
+    misses.started("it", now_seconds=1000)
+    assert misses.factors.shift == 0.5
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=40), st.lists(st.floats(0, 1e6), min_size=3, max_size=3))
+@settings(deadline=None)
+def test_an_estimate_is_within_its_bounds(waits: list[float], futures: list[float]) -> None:
+    early, seconds, late = sorted(futures)
+    misses, seen = after(*waits), foreseen(seconds, early=early, late=late)
+    bounds = misses.bounds(seen)
+    assert bounds.earliest_seconds <= misses.expected_seconds(seen) <= bounds.latest_seconds
+
+
+@pytest.mark.parametrize("shift", [2.1, -2.1, float("nan"), float("inf")])
+def test_a_shift_out_of_range_is_refused(shift: float) -> None:
+    with pytest.raises(ValueError, match=r"a shift is a number from -2\.0 to 2\.0, not"):
+        Factors(shift=shift)

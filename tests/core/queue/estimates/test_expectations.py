@@ -48,7 +48,7 @@ def test_the_bounds_are_learned_from_starts_that_were_foreseen() -> None:
     before = expectations.place(ranged, now=NOW)
     for number in range(30):
         expectations.place(start(f"uid-x{number}", 940), now=NOW)
-        expectations.observe(make_job(f"x{number}", status={"phase": "Running", "startTime": at(930)}))
+        expectations.observe(make_job(f"x{number}", status={"phase": "Running", "startTime": at(940)}))
     after = expectations.place(ranged, now=NOW)
     assert (after.estimated_start, after.basis) == (at(1940), "because")
     assert before.estimated_start_earliest is not None
