@@ -1,6 +1,7 @@
 """When jobs started, moved, were preempted and ended, from their status. Pure."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dovetail.answers.use.series import MarkKind, MarkRow
@@ -40,6 +41,17 @@ def marks_of(job: GPUJob) -> Iterator[Mark]:
         yield _mark(job, kind="Preempted", at=status.preemption.last_time, nodes=before or nodes)
     if status.completion_time:
         yield _mark(job, kind="Ended", at=status.completion_time, nodes=nodes)
+
+
+def latest(marks: Iterable[Mark], *, most: int) -> list[Mark]:
+    """At most so many, in the order of time: the latest of each namespace, of all namespaces as many."""
+    turns: Counter[str] = Counter()
+    ranked = []
+    for mark in sorted(marks, key=lambda mark: mark.at, reverse=True):
+        turns[mark.row.namespace] += 1
+        ranked.append((turns[mark.row.namespace], mark))
+    kept = sorted(ranked, key=lambda each: each[0])[:most]
+    return sorted((mark for _, mark in kept), key=lambda mark: mark.at)
 
 
 def _start_kind(before: tuple[str, ...], *, nodes: tuple[str, ...]) -> MarkKind:

@@ -22,7 +22,7 @@ from dovetail_gateway.samples.batches import Batch, KeptCurve, Kind, SamplesErro
 from dovetail_gateway.samples.bounds import MOST_DEVICES, MOST_PROJECTS, OTHERS, admitted
 from dovetail_gateway.samples.columns import DEVICE, HELD, NAMESPACE
 from dovetail_gateway.samples.curves import Curve
-from dovetail_gateway.samples.marks import Mark, marks_of
+from dovetail_gateway.samples.marks import Mark, latest, marks_of
 from dovetail_gateway.samples.readings import Group, Holding, Place, Reading
 from dovetail_gateway.samples.rings import STEP_SECONDS, TIERS, Rings, Row
 from dovetail_gateway.samples.usage import Ledger, spent
@@ -348,8 +348,7 @@ class Sampler:
     def _remember(self, marks: Iterable[Mark]) -> None:
         self._marks.update((mark.key, mark) for mark in marks)
         if len(self._marks) > _MOST_MARKS + _MOST_MARKS // 8:
-            latest = sorted(self._marks.values(), key=lambda mark: mark.at)[-_MOST_MARKS:]
-            self._marks = {mark.key: mark for mark in latest}
+            self._marks = {mark.key: mark for mark in latest(self._marks.values(), most=_MOST_MARKS)}
 
     async def in_thread(self, act: Callable[[], T]) -> T:
         """What the call returns, computed next to the event loop: samples may be read there, and not changed."""

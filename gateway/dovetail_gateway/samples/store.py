@@ -137,9 +137,11 @@ class SampleStore:
         return found
 
     def marks(self, *, since: int, most: int) -> list[Mark]:
-        """The latest marks after `since`, in the order of time."""
-        wanted = sql.select(MARKS).where(MARKS.c.at >= since).order_by(MARKS.c.at.desc()).limit(most)
-        return [_mark(row) for row in reversed(self._read(wanted))]
+        """The latest marks of each namespace after `since`, as `marks.latest` chooses them, in the order of time."""
+        turn = sql.func.row_number().over(partition_by=MARKS.c.namespace, order_by=MARKS.c.at.desc())
+        ranked = sql.select(MARKS, turn.label("turn")).where(MARKS.c.at >= since).subquery()
+        wanted = sql.select(ranked).order_by(ranked.c.turn, ranked.c.at.desc()).limit(most)
+        return sorted((_mark(row) for row in self._read(wanted)), key=lambda mark: mark.at)
 
     def usage(self) -> dict[Account, Used]:
         """GPU time by account."""

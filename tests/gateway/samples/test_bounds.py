@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from dovetail import names
+from dovetail.answers.use.series import MarkRow
+from dovetail_gateway.samples.batches import Batch
 from dovetail_gateway.samples.bounds import MOST_DEVICES, MOST_PROJECTS, OTHERS, admitted
+from dovetail_gateway.samples.marks import Mark, latest
 from dovetail_gateway.samples.rings import STEP_SECONDS, TIERS, Rings
+from dovetail_gateway.samples.store import SampleStore
 from dovetail_gateway.samples.usage import MOST_OF_A_DAY, Account, Ledger, Used
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_job
@@ -121,3 +125,21 @@ def test_a_ledger_that_was_restored_full_stays_within_the_bound_until_the_day_is
     ledger.forget(before=date(2026, 11, 2))
     ledger.add({of("more"): Used(gpu_seconds=1)})
     assert [*ledger.between(DAY, until=date(2026, 11, 2))] == [of("more")]
+
+
+def mark(namespace: str, *, at: int) -> Mark:
+    row = MarkRow(at=f"1970-01-01T00:00:{at:02d}Z", kind="Ended", namespace=namespace, job="j", number=1, nodes=[])
+    return Mark(uid=f"{namespace}-{at}", at=at, row=row)
+
+
+def test_a_namespace_of_many_marks_displaces_none_of_another(tmp_path: Path) -> None:
+    """A job that is cancelled while it waits has a mark too, so that marks cost no GPU."""
+    marks = [mark("blue", at=1), mark("blue", at=2), *(mark("red", at=at) for at in range(10, 50))]
+    kept = ["blue-1", "blue-2", *(f"red-{at}" for at in range(44, 50))]
+    assert [each.uid for each in latest(marks, most=8)] == kept
+    store = SampleStore(f"sqlite:///{tmp_path / 's.db'}")
+    store.open()
+    store.write(Batch(marks=marks))
+    assert [each.uid for each in store.marks(since=0, most=8)] == kept
+    assert [each.uid for each in store.marks(since=2, most=3)] == ["blue-2", "red-48", "red-49"]
+    store.close()
