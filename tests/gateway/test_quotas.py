@@ -161,3 +161,23 @@ async def test_a_quota_that_is_not_there_and_one_of_others_look_the_same_in_a_pr
 async def test_lifting_the_only_guarantee_removes_it(quotas: GatewayApiServer, face: Face) -> None:
     found = await face.ask("PATCH", PATH, token="admin-token", json={"spec": {"guaranteed": {"gpus": None}}})
     assert (found.status, "guaranteed" in quotas.objects["gpuquotas"]["red"]["spec"]) == (200, False)
+
+
+async def test_the_answer_to_a_change_is_the_row_that_the_list_shows_next(quotas: GatewayApiServer, face: Face) -> None:
+    """Also what follows from the other quotas of its tree, such as who would give it GPUs."""
+    shown = {"gpus": 2, "used": 3, "lent": 0, "borrowed": 1, "waiting": 1}
+    for name, parent in (("tree", None), ("red", "tree"), ("blue", "tree")):
+        spec = {"guaranteed": {"gpus": 2}, "limit": {"gpus": 16}} | (
+            {"parent": parent, "namespaces": [name]} if parent else {}
+        )
+        meta = {"name": name, "uid": f"q-{name}", "generation": 3}
+        status = {"gpus": 3, "guarantee": shown | ({"used": 7} if parent is None else {})}
+        quotas.put("gpuquotas", {"metadata": meta, "spec": spec, "status": status})
+    await face.until_like(quotas)
+    before = (await face.get("/api/v3/quotas", token="admin-token")).json["items"]
+    assert any(row["guarantee"]["wouldGive"] for row in before if row["name"] == "red")
+    found = await face.ask("PATCH", PATH, token="admin-token", json={"spec": {"shares": 7}})
+    assert found.status == 200, found.text
+    await face.until_like(quotas)
+    after = (await face.get("/api/v3/quotas", token="admin-token")).json["items"]
+    assert found.json == next(row for row in after if row["name"] == "red")

@@ -135,6 +135,21 @@ async def test_a_creation_waits_for_the_queues_answer(api: GatewayApiServer, fac
     assert answer["text"] == "It can never start here. ExceedsCapacity: Need 9 GPUs, only 8 available."
 
 
+async def test_the_queues_answer_is_that_of_the_job_and_not_of_another_one_that_takes_its_name(
+    api: GatewayApiServer, face: Face
+) -> None:
+    asked = face.ask("POST", "/api/v3/jobs?answerSeconds=10", token="red-token", json={**NEW, "name": "new"})
+    making = asyncio.create_task(asked)
+    while "red/new" not in api.objects["gpujobs"]:  # noqa: ASYNC110 - the stand-in has no event
+        await asyncio.sleep(0)
+    first = api.objects["gpujobs"]["red/new"]
+    api.delete("gpujobs", "red/new")
+    other = {**first, "metadata": {**first["metadata"], "uid": "of-another-job"}, "status": NEVER}
+    api.put("gpujobs", other)
+    made = await making
+    assert (made.status, made.json["uid"], made.json["answer"]) == (201, first["metadata"]["uid"], None)
+
+
 async def test_a_queue_that_does_not_decide_in_time_gives_no_answer(face: Face) -> None:
     path = "/api/v3/jobs?answerSeconds=1"
     made = await face.ask("POST", path, token="red-token", json={**NEW, "name": "new"})

@@ -1,7 +1,7 @@
 """What a gateway answers of the past, beside what happened: usage, marks and curves of two tenants with equal names."""
 
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -16,6 +16,8 @@ from tests.gateway.samples.walks import JOBS, NAMESPACES, NODES, PROJECTS, READE
 from tests.gateway.samples.week import BEGIN, Clock, Sampled, sampling
 
 GROUPS: Final = ("Namespace", "Project", "User", "Model", "Day")
+HOURS: Final = ("gpuHours", "usedHours", "savableHours", "savedHours")
+PRICE: Final = 2.5
 RARE: Final = {"Moved", "Preempted"}
 STEPS: Final = 40
 MOST_MARKS: Final = 12
@@ -32,20 +34,28 @@ async def check_usage(it: Sampled, world: World) -> None:
         for by in GROUPS:
             found = await it.usage(f"by={by}", token=token)
             assert hours_in(found) == close(world.hours(by, sees=sees)), (token, by)
-            total = found["total"]["gpuHours"], found["total"]["usedHours"]
-            wanted = world.hours("Namespace", sees=sees).values()
-            assert total == pytest.approx(tuple(sum(each) for each in zip(*wanted, strict=True)) or (0, 0), abs=1e-3)
+            wanted = [sum(each) for each in zip(*world.hours(by, sees=sees).values(), strict=True)]
+            total = found["total"]
+            assert [total[name] for name in HOURS] == pytest.approx(wanted or [0] * 4, abs=1e-3)
+            priced = world.hours("Model", sees=sees).get("V100", [0])[0]
+            assert (total["cost"] or 0) == pytest.approx(priced * PRICE, abs=0.01)
+            assert total["unpricedHours"] == pytest.approx(total["gpuHours"] - priced, abs=1e-3)
         for namespace in NAMESPACES:
             found = await it.usage(f"by=User&namespace={namespace}", token=token)
             assert hours_in(found) == close(world.hours("User", sees=sees, namespace=namespace)), (token, namespace)
+    by_day = world.hours("Day", sees=NAMESPACES)
+    for day in by_day:
+        until = (date.fromisoformat(day) + timedelta(days=1)).isoformat()
+        found = await it.usage(f"by=Day&since={day}T00:00:00Z&until={until}T00:00:00Z")
+        assert hours_in(found) == close({day: by_day[day]})
 
 
 def hours_in(found: dict[str, Any]) -> dict[str, Any]:
-    return {row["group"]: (row["gpuHours"], row["usedHours"]) for row in found["items"] if row["gpuHours"]}
+    return {row["group"]: [row[name] for name in HOURS] for row in found["items"] if row["gpuHours"]}
 
 
-def close(hours: dict[str, tuple[float, float]]) -> dict[str, Any]:
-    return {group: pytest.approx(pair, abs=1e-3) for group, pair in hours.items() if pair[0] > 5e-5}
+def close(hours: dict[str, list[float]]) -> dict[str, Any]:
+    return {group: pytest.approx(each, abs=1e-3) for group, each in hours.items() if each[0] > 5e-5}
 
 
 async def check_marks(it: Sampled, world: World) -> None:
@@ -142,7 +152,7 @@ async def test_the_past_is_what_happened(
     monkeypatch.setattr(series, "_MOST_MARKS", MOST_MARKS)
     clock = Clock(BEGIN - timedelta(hours=1))
     begin = int(clock.now.timestamp())
-    async with sampling(bare, file=tmp_path / "s.db", clock=clock) as it:
+    async with sampling(bare, file=tmp_path / "s.db", clock=clock, gpu_hour_prices={"Tesla V100": PRICE}) as it:
         world = World(bare, rng=Random(seed), begin=begin)
         await it.face.until_like(bare)
         await it.face.made.sampler.sample()
@@ -150,7 +160,7 @@ async def test_the_past_is_what_happened(
         await walk(it, world, steps=STEPS)
         await check_starts(it, world)
     world.was_away = True
-    async with sampling(bare, file=tmp_path / "s.db", clock=clock) as it:
+    async with sampling(bare, file=tmp_path / "s.db", clock=clock, gpu_hour_prices={"Tesla V100": PRICE}) as it:
         await walk(it, world, steps=STEPS // 2)
         await check_starts(it, world)
     assert len({pod.key for pod in world.past}) < len(world.past), "pods come again under their names"

@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.decoding import decode
+from dovetail.query.right_sizes import measured_size, saved_by_accepted
 from tests.extender.builders import make_gpunode, make_node
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_job
@@ -31,6 +34,16 @@ GAPS: Final = (60, 90, 600, 1800, 3600)
 
 def timestamp(at: int) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Account(NamedTuple):
+    """For whom GPUs count."""
+
+    day: str
+    namespace: str
+    project: str
+    user: str
+    model: str
 
 
 @dataclass
@@ -69,6 +82,12 @@ class Job:
     end: int | None = None
     preempted: int | None = None
     attempts: list[Values] = field(default_factory=list)
+    # How much of its devices it uses, and whether it requests its right size already.
+    load: float = 0.1
+    is_sized: bool = False
+    # The devices of its latest run, and its object.
+    devices: list[tuple[str, int, int]] = field(default_factory=list)
+    made: Values = field(default_factory=dict)
     marks: list[tuple[int, str, tuple[str, ...]]] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
 
@@ -152,6 +171,7 @@ class World:
         user, project = self.rng.choice(USERS), self.rng.choice(PROJECTS)
         number = self._numbers[namespace]
         job = Job(key=key, uid=f"uid-{self._uids}", number=number, user=user, project=project, created=created)
+        job.load, job.is_sized = self.rng.choice([0.1, 0.4]), self.rng.random() < 0.4
         self.jobs[key] = job
         if self.rng.random() < 0.7:
             self._start(job, at=start)
@@ -163,9 +183,11 @@ class World:
         job.nodes = self.rng.sample(sorted(NODES), self.rng.randrange(1, 3))
         has_moved = job.before and set(job.before) != set(job.nodes)
         job.marks.append((at, "Moved" if has_moved else "Started", tuple(job.nodes)))
+        job.devices = []
         for worker, node in enumerate(job.nodes):
             pod = Pod(f"{job.key}-{worker}", job.user, job.project, self._devices(node), at, job=job)
             job.pods.append(pod)
+            job.devices += pod.devices
             self._add(pod)
         self._show(job)
 
@@ -184,6 +206,7 @@ class World:
         (at,) = self._moments(1, gap=gap)
         self._attempt_ends(job, at=at, reason="Preempted")
         job.preempted, job.phase, job.start, job.nodes = at, "Queued", None, []
+        job.devices = []
         job.marks.append((at, "Preempted", tuple(job.before)))
         self._remove(job, at=None)
         self._show(job)
@@ -236,9 +259,25 @@ class World:
         status |= {name: timestamp(at) for name, at in times.items() if at is not None}
         if job.preempted is not None:
             status["preemption"] = {"count": 1, "lastTime": timestamp(job.preempted)}
-        made = make_job(job.name, namespace=job.namespace, user=job.user, status=status)
+        status["measured"] = {"meanUtilization": job.load, "deviceSeconds": 7200}
+        status["memory"] = {"strategy": "Dynamic", "basis": "", "peakMiB": 3000}
+        status["devices"] = [
+            {
+                "worker": 0,
+                "node": node,
+                "index": index,
+                "uuid": f"{node}-{index}",
+                "shareMilli": 1000,
+                "memoryMiB": 32768,
+            }
+            for node, index, _ in job.devices
+        ]
+        sized = {"rightSize": "16G,0.5"} if job.is_sized else {}
+        status["request"] = sized.get("rightSize", "1")
+        made = make_job(job.name, namespace=job.namespace, user=job.user, status=status, **sized)
         made["metadata"] |= {"uid": job.uid, "creationTimestamp": timestamp(job.created)}
         made["metadata"]["labels"] = {names.LABEL_PROJECT: job.project} if job.project else {}
+        job.made = made
         self.api.put("gpujobs", made)
 
     def _add(self, pod: Pod) -> None:
@@ -315,19 +354,36 @@ class World:
                 }  # fmt: skip
         self.now, self.was_away = at, False
 
-    def hours(self, by: str, *, sees: tuple[str, ...], namespace: str | None = None) -> dict[str, tuple[float, float]]:
-        """The GPU hours, promised and at work, of each group."""
-        found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    def accounts(self) -> dict[Account, list[float]]:
+        """For whom GPUs count on each day: their hours, those at work, those that a right size saves or has saved."""
+        found: dict[Account, list[float]] = defaultdict(lambda: [0.0] * 4)
         for pod in self.past:
-            if not pod.seen or pod.namespace not in sees or namespace not in {None, pod.namespace}:
-                continue
-            for node, index, share in pod.devices:
-                group = {"Namespace": pod.namespace, "Project": pod.project, "User": pod.user, "Model": NODES[node]}
+            for node, index, share in pod.devices if pod.seen else ():
                 for day, seconds in _days(max(self.begin, pod.start), self.now if pod.end is None else pod.end):
-                    hours = found[group.get(by, day)]
+                    hours = found[Account(day, pod.namespace, pod.project, pod.user, NODES[node])]
                     hours[0] += seconds * share / 1000 / 3600
                     hours[1] += seconds * share / 1000 / 3600 * self.load(node, index)
-        return {group: (promised, used) for group, (promised, used) in found.items() if promised}
+        for job in self.jobs.values():
+            made = decode(json.dumps(job.made), as_type=GPUJob)
+            size = measured_size(made, now=datetime.fromtimestamp(self.now, UTC))
+            saves = 0.0 if size is None else size.saved_gpus, saved_by_accepted(made)
+            for node, _, _ in job.devices if job.start is not None else ():
+                # A job's devices save the same, over its latest run; what was never sampled is not shown.
+                for day, seconds in _days(job.start or 0, self.now if job.end is None else job.end):
+                    account = Account(day, job.namespace, job.project, job.user, NODES[node])
+                    for at, gpus in enumerate(saves, start=2):
+                        if account in found:
+                            found[account][at] += seconds / 3600 * gpus / len(job.devices)
+        return found
+
+    def hours(self, by: str, *, sees: tuple[str, ...], namespace: str | None = None) -> dict[str, list[float]]:
+        """The same by group."""
+        found: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
+        for account, hours in self.accounts().items():
+            if account.namespace in sees and namespace in {None, account.namespace}:
+                group = getattr(account, by.lower())
+                found[group] = [before + more for before, more in zip(found[group], hours, strict=True)]
+        return {group: hours for group, hours in found.items() if hours[0]}
 
     def held(self, concerns: Callable[[Pod], bool]) -> float:
         """The GPUs that pods hold now."""

@@ -19,22 +19,35 @@ async def sleep(seconds: float) -> None:
 async def finish(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Do the work to its end, even if this task is cancelled meanwhile."""
     task = asyncio.ensure_future(work())
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
+    if cancellation := await _done(task):
         await task
-        raise
+        raise cancellation
+    await task
 
 
 async def settled(work: Callable[[], Coroutine[Any, Any, T]], *, undo: Callable[[T], Awaitable[Any]]) -> T:
     """The result of the work; if this task is cancelled meanwhile, the work comes to its end and is undone."""
     task = asyncio.ensure_future(work())
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
+    if not (cancellation := await _done(task)):
+        return await task
+
+    async def undone() -> None:
         with suppress(DovetailError):
             await undo(await task)
-        raise
+
+    await finish(undone)
+    raise cancellation
+
+
+async def _done(task: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Return once the task is done, with the cancellation of the one that waits; a second one ends neither."""
+    cancellation = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancellation = error
+    return cancellation
 
 
 def begin(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
