@@ -101,7 +101,10 @@ async def check_now(it: Sampled, world: World) -> None:
     """The last values of all curves."""
     for token, sees in READERS.items():
         for of, names in (("Namespace", NAMESPACES), ("Project", PROJECTS[1:])):
-            found = {row["name"]: row for row in (await it.series(f"of={of}", token=token))["items"]}
+            rows = (await it.series(f"of={of}", token=token))["items"]
+            # Those that held most in this time first.
+            assert rows == sorted(rows, key=lambda row: (-sum(each or 0 for each in row["promised"]), row["name"]))
+            found = {row["name"]: row for row in rows}
             for name in names:
                 own = partial(_is_of, of=of, name=name, sees=sees)
                 numbers = (world.held(own), world.count("Running", own), world.count("Queued", own))

@@ -7,6 +7,7 @@ HistoryError
 """
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -16,7 +17,7 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.api.reasons import problems as says
 from dovetail.api.reasons.clause import SaidError, Sentence
 from dovetail.api.resources import HISTORYQUERIES
-from dovetail.kube.errors import NotFound
+from dovetail.kube.errors import KubeError
 
 if TYPE_CHECKING:
     # Commands that list start without it.
@@ -82,7 +83,6 @@ async def _answered(client: "Client", *, asked: HistoryQuery, namespace: str, se
 
 
 async def _forget(client: "Client", *, name: str, namespace: str) -> None:
-    try:
+    # An answer that is there counts, and so does the error of one that is not: the operator deletes what is left.
+    with suppress(KubeError):
         await client.delete(HISTORYQUERIES, name=name, namespace=namespace)
-    except NotFound:
-        return

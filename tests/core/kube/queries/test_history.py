@@ -57,6 +57,16 @@ async def test_a_question_without_an_answer_is_an_error_and_leaves_nothing(
     assert len(asked.of(f"DELETE {ONE}")) == 1
 
 
+@pytest.mark.parametrize("code", [403, 404, 503])
+async def test_a_question_that_cannot_be_deleted_takes_no_answer_away(api: Api, client: Client, code: int) -> None:
+    api.answer(f"POST {QUERIES}", query(), query())
+    api.answer(f"GET {ONE}", query(answered=True, next="more"), query(answered=True, message="no history"))
+    api.answer(f"DELETE {ONE}", refusal(code), refusal(code))
+    assert (await put(client)).next == "more"
+    with pytest.raises(RefusedQueryError, match="no history"):
+        await put(client)
+
+
 async def test_without_an_operator_the_question_is_taken_back(asked: Api, client: Client) -> None:
     asked.answer(f"GET {ONE}", Answer(released=asyncio.Event()))
     with pytest.raises(UnansweredError, match=r"no operator has answered within 0\.06 s"):
