@@ -107,14 +107,14 @@ def test_a_node_that_was_freed_helps_a_job_that_may_go_there(nodes: set[str], he
     ledger = make_ledger(a=1, b=1, c=1)
     hold_devices(ledger, "a", 0)
     job = make_job(site="ab")
-    assert helps(job, nodes=nodes, fit_cache=FitCache(ledger), sites={"ab": ["a", "b"]}) is helped
+    assert helps(job, nodes=nodes, fit_cache=FitCache(ledger), sites={"ab": ["a", "b"]}, ledger=ledger) is helped
 
 
 def test_a_node_helps_a_job_in_any_of_its_ways() -> None:
     ledger = make_ledger(a=1)
     job = replace(make_job(gpu="4"), others=(make_ask("1"),))
-    assert helps(job, nodes=["a"], fit_cache=FitCache(ledger), sites={})
-    assert not helps(replace(job, others=()), nodes=["a"], fit_cache=FitCache(ledger), sites={})
+    assert helps(job, nodes=["a"], fit_cache=FitCache(ledger), sites={}, ledger=ledger)
+    assert not helps(replace(job, others=()), nodes=["a"], fit_cache=FitCache(ledger), sites={}, ledger=ledger)
 
 
 def test_an_elastic_job_has_room_for_as_many_workers_as_fit() -> None:
