@@ -254,6 +254,7 @@ class Store:
             return False
         if known is not None and known.metadata.uid != job.metadata.uid:
             self._forget(known)
+        self._unreadable.pop(job.metadata.uid, None)
         self._put(key, job=job)
         return True
 
@@ -268,7 +269,6 @@ class Store:
             self.jobs_that_ran[key] = job
         else:
             self.jobs_that_ran.pop(key, None)
-        self._unreadable.pop(job.metadata.uid, None)
         for follower in self._followers:
             follower.observe(job)
 

@@ -120,6 +120,16 @@ def test_a_version_that_cannot_be_read_is_of_the_stored_job_until_one_can() -> N
     assert (state.store.is_unreadable("team/x"), engaged(state)) == (False, False)
 
 
+def test_an_event_of_its_batch_job_makes_no_unreadable_version_readable() -> None:
+    state = make_state()
+    job = with_job(state)
+    state.store.job_unreadable(job.metadata, message="odd")
+    state.store.child_event("ADDED", make_child(job))
+    assert state.store.is_unreadable("team/x")
+    state.store.child_event("DELETED", make_child(job))
+    assert state.store.is_unreadable("team/x")
+
+
 def test_a_deleted_job_that_could_not_be_read_is_forgotten() -> None:
     state = make_state()
     with_job(state)
