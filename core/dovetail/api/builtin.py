@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import field
 from msgspec.structs import force_setattr
 
+from dovetail import names
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.formats.quantities import Quantity
 
@@ -212,11 +213,23 @@ class Node(_Read, frozen=True, kw_only=True):
     status: NodeStatus = NodeStatus()
 
 
+class TemplateLabels(_Read, frozen=True, kw_only=True):
+    """The label of a template that is read: the job's number."""
+
+    job_number: str = field(name=names.LABEL_JOB_NUMBER, default="")
+
+
+class TemplateAnnotations(_Read, frozen=True, kw_only=True):
+    """The annotation of a template that is read: the plan of its pods. Users' own may have 256 KiB."""
+
+    plan: str | None = field(name=names.PLAN, default=None)
+
+
 class TemplateMetadata(_Read, frozen=True, kw_only=True):
     """What all pods of a template have in their metadata. Its time of creation is null in older API servers."""
 
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: TemplateLabels = TemplateLabels()
+    annotations: TemplateAnnotations = TemplateAnnotations()
 
 
 class PodTemplate(_Read, frozen=True, kw_only=True):

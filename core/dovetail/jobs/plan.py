@@ -65,12 +65,11 @@ def worker_of_plan(pod: Pod) -> WorkerOfPlan | None:
 
     None without a plan or with an invalid annotation.
     """
-    plan = _plan_in(pod.metadata.annotations)
+    plan = _plan_in(pod.metadata.annotations.get(names.PLAN))
     return None if plan is None else WorkerOfPlan(plan=plan, worker=worker_of(pod))
 
 
-def _plan_in(annotations: Mapping[str, str]) -> PlanOfPod | None:
-    text = annotations.get(names.PLAN)
+def _plan_in(text: str | None) -> PlanOfPod | None:
     if text is None:
         return None
     try:
@@ -88,8 +87,11 @@ def with_carried(job: GPUJob, *, child: Job) -> GPUJob:
     if job.status.plans:
         return job
     made = child.spec.template.metadata
-    carried = _plan_in(made.annotations)
+    carried = _plan_in(made.annotations.plan)
     if carried is None or carried.worker is None or carried.job != job.metadata.uid:
+        return job
+    if carried.generation != 1 or len(carried.nodes) != 1:
+        # Only the first plan of one worker is ever carried: whoever else wrote this would hold room for more.
         return job
     stands = not child.spec.suspend and child.metadata.deletion_timestamp is None
     placement = Placement(
@@ -99,7 +101,7 @@ def with_carried(job: GPUJob, *, child: Job) -> GPUJob:
     )
     status = msgspec.structs.replace(
         job.status,
-        number=job.status.number or read_whole(made.labels.get(names.LABEL_JOB_NUMBER, ""), otherwise=0) or None,
+        number=job.status.number or read_whole(made.labels.job_number, otherwise=0) or None,
         plans=carried.generation,
         placement=placement if stands else None,
         admitted_time=child.metadata.creation_timestamp if stands else job.status.admitted_time,

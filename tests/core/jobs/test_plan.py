@@ -120,11 +120,13 @@ def test_an_index_that_is_none_of_a_worker_is_the_first(index: str) -> None:
 CREATED = "2026-01-01T12:00:00Z"
 
 
-def carrying(*, uid: str = "uid", carried: bool = True, gone: str | None = None, **spec: Any) -> Job:
-    """A batch Job whose template names a plan on node a."""
-    placement = msgspec.structs.replace(make_plan(("a", 1)), generation=1)
+def carrying(
+    *, uid: str = "uid", carried: bool = True, gone: str | None = None, nodes: str = "a", number: int = 1, **spec: Any
+) -> Job:
+    """A batch Job whose template names plan `number` on these nodes."""
+    placement = msgspec.structs.replace(make_plan(*((node, 1) for node in nodes)), generation=number)
     text = annotation_of(placement, job_uid=uid, carried=carried)
-    made = {"annotations": {PLAN: text}, "labels": {LABEL_JOB_NUMBER: "12"}}
+    made = {"annotations": {PLAN: text, "theirs": "x"}, "labels": {LABEL_JOB_NUMBER: "12", "theirs": "x"}}
     metadata = {"name": "j", "creationTimestamp": CREATED, "deletionTimestamp": gone}
     return msgspec.convert({"metadata": metadata, "spec": {"template": {"metadata": made}, **spec}}, Job)
 
@@ -142,12 +144,16 @@ def test_a_status_without_its_plan_is_read_with_the_one_that_its_batch_job_carri
 
 @pytest.mark.parametrize(
     "child",
-    [carrying(uid="another"), carrying(carried=False), Job()],
-    ids=["of another job", "a name alone", "no plan"],
+    [carrying(uid="another"), carrying(carried=False), carrying(nodes="ab"), carrying(number=2), Job()],
+    ids=["of another job", "a name alone", "of more than one worker", "a later plan", "no plan"],
 )
 def test_what_a_batch_job_says_of_no_plan_of_this_job_is_not_read(child: Job) -> None:
     job = without_plan()
     assert with_carried(job, child=child) is job
+
+
+def test_what_else_a_template_says_is_not_kept() -> None:
+    assert "theirs" not in repr(carrying())
 
 
 def test_a_plan_in_the_status_is_the_one_that_counts() -> None:
