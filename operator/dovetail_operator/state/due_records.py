@@ -9,6 +9,8 @@ from dovetail.jobs.batch_job import is_parent
 from dovetail.jobs.records import has_begun, is_worth_keeping
 
 _BATCH: Final = 200
+# The garbage collector deletes the tasks of an array soon after it.
+_MOST_REFUSED: Final = 1024
 
 
 class Due(NamedTuple):
@@ -26,8 +28,9 @@ class Dues:
         self._due: dict[str, Due] = {}
         self._begun: set[str] = set()
         self._kept: set[str] = set()
-        # Arrays and sweeps whose submission was refused: their tasks are deleted after them.
-        self._refused: set[str] = set()
+        # The latest arrays and sweeps whose submission was refused, oldest first: their tasks are deleted after them.
+        # Nothing says which task is the last, and anyone may write the annotation.
+        self._refused: dict[str, None] = {}
 
     def call_on_change(self, on_change: Callable[[], None]) -> None:
         """Call `on_change` each time a job is added. Replaces the previous callback."""
@@ -56,7 +59,9 @@ class Dues:
         elif self._is_refused(job):
             self._due.pop(uid, None)
             if is_parent(job):
-                self._refused.add(uid)
+                self._refused[uid] = None
+                if len(self._refused) > _MOST_REFUSED:
+                    del self._refused[next(iter(self._refused))]
         elif not is_parent(job):
             self._add(Due(job, gone=True))
 
@@ -64,8 +69,8 @@ class Dues:
         """Whether the submission of the job, or of its array, was refused. A job that has run is never one of them."""
         if has_begun(job):
             return False
-        owners = {owner.uid for owner in job.metadata.owner_references}
-        return names.REFUSED in job.metadata.annotations or not owners.isdisjoint(self._refused)
+        owners = job.metadata.owner_references
+        return names.REFUSED in job.metadata.annotations or any(owner.uid in self._refused for owner in owners)
 
     def is_kept(self, job: GPUJob) -> bool:
         """Whether the job's final record is written.

@@ -69,15 +69,28 @@ def test_a_submission_that_was_refused_is_not_written_unless_it_has_run(dues: Du
     assert [name for name, *_ in written(dues)] == ["ran", "tried", "cancelled"]
 
 
+def task_of(array: str, *, name: str) -> GPUJob:
+    task = job(name)
+    owner = OwnerReference(
+        api_version=names.API_VERSION, kind="GPUJob", name=array, uid=job(array).metadata.uid, controller=True
+    )
+    return replace(task, metadata=replace(task.metadata, owner_references=[owner]))
+
+
 def test_the_tasks_of_an_array_that_was_refused_are_not_written(dues: Dues) -> None:
     dues.drop(refused("array", array={"indexes": "0-1"}))
     for array, index in (("array", 0), ("other", 1)):
-        task = job(f"task-{index}")
-        owner = OwnerReference(
-            api_version=names.API_VERSION, kind="GPUJob", name=array, uid=job(array).metadata.uid, controller=True
-        )
-        dues.drop(replace(task, metadata=replace(task.metadata, owner_references=[owner])))
+        dues.drop(task_of(array, name=f"task-{index}"))
     assert [name for name, *_ in written(dues)] == ["task-1"]
+
+
+def test_of_the_arrays_that_were_refused_the_latest_are_remembered(dues: Dues, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail_operator.state.due_records._MOST_REFUSED", 2)
+    for array in ("first", "second", "third"):
+        dues.drop(refused(array, array={"indexes": "0-1"}))
+    for array in ("first", "second", "third"):
+        dues.drop(task_of(array, name=f"{array}-0"))
+    assert [name for name, *_ in written(dues)] == ["first-0"]
 
 
 def test_a_name_that_is_used_again_begins_again(dues: Dues) -> None:
