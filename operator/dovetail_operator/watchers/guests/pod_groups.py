@@ -25,7 +25,7 @@ _MOST_SERVICES: Final = 4096
 
 
 class WarmNodes:
-    """The nodes on which the replicas of each service ran last: what they loaded is still there. No I/O.
+    """The nodes on which the replicas of each inference service ran last: what they loaded is still there. No I/O.
 
     Nothing outlives the process: the next one learns from the replicas that run.
     """
@@ -36,7 +36,7 @@ class WarmNodes:
 
     def saw(self, pod: Guest) -> None:
         """Take a pod that may have started on a node."""
-        node, service = pod.spec.get("nodeName"), service_of(pod.metadata)
+        node, service = pod.spec.get("nodeName"), _inference_of(pod.metadata)
         if service is None or not isinstance(node, str) or not pod.status.get("startTime"):
             return
         known = self._nodes.setdefault(service, [])
@@ -49,10 +49,13 @@ class WarmNodes:
 
     def of(self, pod: ObjectMeta) -> list[str]:
         """The nodes of the pod's service, the latest first; none unless it is inference."""
-        service = service_of(pod)
-        if service is None or pod.annotations.get(names.WORKLOAD) != "Inference":
-            return []
-        return self._nodes.get(service, [])[::-1]
+        service = _inference_of(pod)
+        return [] if service is None else self._nodes.get(service, [])[::-1]
+
+
+def _inference_of(pod: ObjectMeta) -> tuple[str, str, str] | None:
+    """The service of an inference pod; None for any other pod."""
+    return service_of(pod) if pod.annotations.get(names.WORKLOAD) == "Inference" else None
 
 
 class PodGroupWatch:

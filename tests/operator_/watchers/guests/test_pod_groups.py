@@ -112,6 +112,12 @@ async def test_a_record_keeps_its_warm_nodes_while_it_follows_its_group(groups: 
     assert [seen.method for seen in api.seen if seen.method != "GET"] == ["POST"]
 
 
+def test_pods_without_inference_leave_no_warm_nodes() -> None:
+    warm = WarmNodes()
+    warm.saw(replica("w-1", workload="Training", node="n1"))
+    assert warm.of(replica("w-2").metadata) == []
+
+
 def test_the_services_and_nodes_that_are_remembered_are_few() -> None:
     warm = WarmNodes()
     for at in range(10):
