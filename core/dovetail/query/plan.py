@@ -59,11 +59,12 @@ def kept_rooms(job: GPUJob, *, reader: Reader) -> Iterator[KeptRoom]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Room:
-    """Room that is kept for a waiting job from this time on, and its rank among all such jobs."""
+    """Room that is kept for a waiting job until it is needed, and the job's rank among all that wait."""
 
     rank: int
     job: GPUJob
     created: datetime
+    until: str
     needed: datetime
 
 
@@ -74,7 +75,7 @@ def _rooms_by_node(waiting: Sequence[GPUJob]) -> Mapping[str, Sequence[_Room]]:
         if place is None or place.reserved is None:
             continue
         created, needed = moment(job.metadata.creation_timestamp), moment(place.reserved.time)
-        room = _Room(rank=rank, job=job, created=created, needed=needed)
+        room = _Room(rank=rank, job=job, created=created, until=place.reserved.time, needed=needed)
         for node in place.reserved.nodes:
             found[node.name].append(room)
     return found
@@ -98,9 +99,7 @@ def _gap_in(rooms: Mapping[str, Sequence[_Room]], *, job: GPUJob, reader: Reader
         key=lambda each: each.rank,
         default=None,
     )
-    if first is None or first.job.status.queue is None or first.job.status.queue.reserved is None:
-        return None
-    return FilledGap(job=_named(first.job, reader=reader), until=first.job.status.queue.reserved.time)
+    return None if first is None else FilledGap(job=_named(first.job, reader=reader), until=first.until)
 
 
 def plan_row(job: GPUJob, *, fills: FilledGap | None = None) -> PlanRow | None:

@@ -117,6 +117,7 @@ class SchedulingCycle:
         self._reservations = JobReservations(windows=self._windows)
         # None once the ledger differs from that at the beginning.
         self._shortages: Shortages | None = shortages or Shortages()
+        # Still shared with other futures after the ledger has changed.
         self._hope = self._shortages.hope
         self._tries = Tries(ledger, sites=sites, hope=self._shortages.hope)
         self._kept = ResidualCapacity(ledger, sites=sites)

@@ -227,9 +227,10 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortages:
-    """What cycles on one ground find out: shapes without room, and whether the known ends would make room for them.
+    """What cycles on one ground find out of shapes. A cycle reads it, and adds what it finds.
 
-    A cycle reads them, and adds what it finds before it commits or releases anything.
+    - `refused`: those without room, found before the cycle commits or releases anything
+    - `hope`: whether the known ends make room for a shape. Simulated cycles add to it too: what starts in them ends.
     """
 
     refused: dict[object, Shortage] = field(default_factory=dict)
