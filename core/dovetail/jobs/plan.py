@@ -91,7 +91,7 @@ def with_carried(job: GPUJob, *, child: Job) -> GPUJob:
     if carried is None or carried.worker is None or carried.job != job.metadata.uid:
         return job
     if carried.generation != 1 or len(carried.nodes) != 1:
-        # Only the first plan of one worker is ever carried: whoever else wrote this would hold room for more.
+        # The operator carries the first plan of one worker alone. Another text would hold room on more nodes.
         return job
     stands = not child.spec.suspend and child.metadata.deletion_timestamp is None
     placement = Placement(
