@@ -53,6 +53,9 @@ class Watch:
         move = ((job or {}).get("status") or {}).get("move") or {}
         if job is None or runs or not before or not move.get("by") or job["spec"].get("suspend"):
             return
+        if job["status"].get("phase") == "Starting":
+            # It has moved, and has not run there yet: its plan has lost its room, and it gets another one.
+            return
         assert move.get("reserved"), f"{meta['name']} ends, and no room is held for it: {move}"
         assert job["spec"].get("moves") == "Restart", f"{meta['name']} has not said that it may move"
         self.moved[job["metadata"]["uid"]] = self.moved.get(job["metadata"]["uid"], 0) + 1
