@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gzip
 import json
 import time
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from dovetail.decoding import decode
 from dovetail_gateway.access.visibility import EVERYTHING, Visibility
 from dovetail_gateway.app import Options
 from dovetail_gateway.routing.open_streams import MOST_STREAMS, Times
+from dovetail_gateway.stream import feed as feed_module
 from dovetail_gateway.stream.events import EventStreams
 from dovetail_gateway.stream.feed import _MOST_KEPT, Change, EncodedDeltas, Feed
 from dovetail_gateway.v3.types.stream import Delta
@@ -289,6 +291,18 @@ async def test_a_right_to_watch_one_namespace_that_is_taken_away_ends_the_stream
     async with serving(api, options=options) as face, stream(face, token="both-token") as reader:
         api.users["both-token"].verbs["canaryns"] = {"list"}
         assert "may not watch" in (await reader.until("bye")).data["why"]
+
+
+async def test_those_who_see_different_namespaces_never_share_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where their tags are equal: a tag has few letters of what they see."""
+    monkeypatch.setattr(feed_module, "_digest", lambda _sees: "equal")
+    feed = Feed(make_cache(Settings()))
+    for namespace in ("red", "canaryns"):
+        tell(feed._cache, "gpujobs", "ADDED", make_job("train", namespace=namespace))
+    feed.collect()
+    audiences = [Visibility(frozenset({"red"})), EVERYTHING, Visibility(frozenset())]
+    found = await asyncio.gather(*(feed.gzipped_snapshot(sees=sees) for sees in audiences))
+    assert [gzip.decompress(text) for text, _ in found] == [feed.snapshot(sees=sees)[0] for sees in audiences]
 
 
 def test_a_position_that_this_feed_has_not_reached_is_no_position() -> None:

@@ -110,7 +110,8 @@ class Feed:
         self._snapshots: dict[Visibility, tuple[int, Sequence[bytes]]] = {}
         self._pieces: dict[Visibility, GzipPieces] = {}
         self._gzipped: dict[Visibility, tuple[str, bytes]] = {}
-        self._calls: SharedCalls[str, bytes] = SharedCalls()
+        # Not by tag: its few letters are no proof of who sees what.
+        self._calls: SharedCalls[tuple[int, Visibility], bytes] = SharedCalls()
         # A job's row is the same for all who see it. A node's row hides tenants, so each audience has its own.
         self._job_rows = EncodedRows(job_row)
         self._node_rows: dict[Visibility, EncodedRows[NodeUse]] = {}
@@ -190,7 +191,7 @@ class Feed:
         kept, found = self._gzipped.get(sees, ("", b""))
         if kept != tag:
             parts = self._parts(sees)
-            found = await self._calls.result(tag, of=lambda: self._compressed(parts, sees=sees, tag=tag))
+            found = await self._calls.result((self.seq, sees), of=lambda: self._compressed(parts, sees=sees, tag=tag))
         return found, tag
 
     async def _compressed(self, parts: Sequence[bytes], *, sees: Visibility, tag: str) -> bytes:
