@@ -1,6 +1,7 @@
 """What jobs were measured to use is computed once for all who ask, and each reader gets its own namespaces of it."""
 
 import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -74,3 +75,25 @@ async def test_those_who_ask_at_once_wait_for_the_same_answer(monkeypatch: pytes
     asked = Asked(monkeypatch, costly=True)
     found = await asyncio.gather(*(asked.names() for _ in range(5)))
     assert (found, asked.computed) == ([["train"]] * 5, 1)
+
+
+async def test_a_question_that_took_longer_does_not_bring_back_what_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, may_end = Asked(monkeypatch, costly=True), threading.Event()
+    count = asked._count
+
+    def held_up(jobs: Any, *, now: datetime) -> Any:
+        is_first = not asked.computed
+        found = count(jobs, now=now)
+        if is_first:
+            may_end.wait(60)
+        return found
+
+    monkeypatch.setattr(measured_jobs, "measured", held_up)
+    first = asyncio.create_task(asked.names())
+    while not asked.computed:
+        await asyncio.sleep(0)
+    asked.put("other")
+    assert await asked.names() == ["train", "other"]
+    may_end.set()
+    assert await first == ["train"]
+    assert await asked.names() == ["train", "other"]

@@ -60,5 +60,8 @@ class MeasuredJobs:
             return _Kept(jobs=found, version=version, at=now, took_seconds=time.thread_time() - began)
 
         # In a thread: thousands of jobs take a while, and the objects never change.
-        self._kept = kept = await asyncio.to_thread(compute)
+        kept = await asyncio.to_thread(compute)
+        # One that took longer is older than what another question has found meanwhile.
+        if self._kept is None or self._kept.version <= version:
+            self._kept = kept
         return kept
