@@ -74,6 +74,18 @@ def odd() -> None:
     raise OddError(7, hint="lower lr")
 
 
+class CodeError(Exception):
+    """An exception whose pickle says something else: its `__init__` makes a sentence of its argument."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"code {code}")
+        self.code = code
+
+
+def coded() -> None:
+    raise CodeError(7)
+
+
 async def soon(value: int) -> int:
     await asyncio.sleep(0)
     return value
@@ -86,6 +98,14 @@ def test_an_exception_with_arguments_of_its_own_comes_back_as_it_was() -> None:
         found.value(of="job 7")
     assert (raised.value.code, raised.value.hint) == (7, "lower lr")
     assert isinstance(raised.value.__cause__, FunctionFailedError)
+
+
+def test_an_exception_that_makes_its_own_sentence_comes_back_with_it() -> None:
+    found = by_log(packed(coded))[1]
+    assert found is not None
+    with pytest.raises(CodeError) as raised:
+        found.value(of="job 7")
+    assert (str(raised.value), raised.value.code) == ("code 7", 7)
 
 
 def test_a_coroutine_function_runs_to_its_value() -> None:

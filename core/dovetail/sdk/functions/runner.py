@@ -83,16 +83,18 @@ def _awaited(value: "Any") -> "Any":
 def _pickled(error: BaseException, *, cloudpickle: "Any") -> bytes:
     """The error's pickle; empty for one that has none, whose text alone comes back.
 
-    An exception with an `__init__` of its own takes other arguments than those that its pickle calls it with. It is
-    made without a call then, with what it has.
+    An exception with an `__init__` of its own takes other arguments than those that its pickle calls it with: that
+    fails, or says something else. It is made without a call then, with what it has.
     """
     import pickle
 
     try:
         data = cloudpickle.dumps(error)
         try:
-            pickle.loads(data)  # noqa: S301 - it was made here
-        except Exception:  # noqa: BLE001 - whatever an __init__ raises
+            is_whole = pickle.loads(data).args == error.args  # noqa: S301 - it was made here
+        except Exception:  # noqa: BLE001 - whatever an __init__ or an argument's comparison raises
+            is_whole = False
+        if not is_whole:
             data = cloudpickle.dumps(_Made(error))
     except Exception:  # noqa: BLE001 - whatever a __reduce__ raises
         return b""
