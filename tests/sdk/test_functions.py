@@ -268,6 +268,22 @@ def test_where_everything_is_below_the_directory_python_s_own_modules_do_not_go_
     assert {module.__name__ for module in packing._own_modules()}.isdisjoint({"posixpath", "json", "dovetail.sdk"})
 
 
+def test_a_module_of_one_s_own_goes_along_under_a_name_that_python_has_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "tabnanny"
+    assert name in sys.stdlib_module_names
+    (tmp_path / f"{name}.py").write_text("def same(x):\n    return x\n")
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    own = importlib.import_module(name)
+    try:
+        assert own in [*packing._own_modules()]
+    finally:
+        sys.modules.pop(name)
+
+
 def test_on_this_machine_a_job_gets_the_directory_the_environment_and_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

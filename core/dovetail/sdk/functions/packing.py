@@ -1,5 +1,6 @@
 """A function and the arguments of its calls as bytes: one line of JSON, and what it gives the lengths of."""
 
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,8 +17,8 @@ from dovetail.sdk.errors import InvalidError
 # The arguments of one call, and its named ones.
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 _INSTALLED: Final = ("site-packages", "dist-packages")
-# In a container whose working directory is `/`, all files are below it.
-_NEVER_OURS: Final = sys.stdlib_module_names | {"dovetail"}
+# In a container whose working directory is `/`, these are below it too.
+_OF_PYTHON: Final = Path(os.__file__).parent
 # cloudpickle's list of such modules is one for the process.
 _registering: Final = Lock()
 
@@ -64,13 +65,14 @@ def _own_modules() -> Iterator[ModuleType]:
     here = Path.cwd()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if not file or name == "__main__" or name.partition(".")[0] in _NEVER_OURS:
+        if not file or name == "__main__" or name.partition(".")[0] == "dovetail":
             continue
         if getattr(module, "__name__", None) != name:
             # Another name of a module, as `os.path` is one of `posixpath`. cloudpickle knows each by its own name.
             continue
         path = Path(file)
-        if path.is_relative_to(here) and not any(part in _INSTALLED for part in path.parts):
+        is_installed = path.is_relative_to(_OF_PYTHON) or any(part in _INSTALLED for part in path.parts)
+        if path.is_relative_to(here) and not is_installed:
             yield module
 
 
