@@ -173,6 +173,22 @@ def said_of(error: Any) -> str:
     return error.__cause__.problem if isinstance(error, OwnError) else error.problem.partition(":")[0]
 
 
+@pytest.mark.parametrize(
+    ("phase", "reason", "request_", "hopeless"),
+    [
+        ("Queued", "ExceedsCapacity", "64", True),
+        ("Queued", "ExceedsCapacity", "", True),
+        pytest.param("Queued", "ExceedsCapacity", "2x3g.20gb", False, id="a GPU may be partitioned for it"),
+        ("Queued", "Resources", "2", False),
+        ("Cancelled", "ExceedsCapacity", "64", False),
+    ],
+)
+def test_only_a_job_that_can_never_start_is_not_waited_for(
+    phase: str, reason: str, request_: str, *, hopeless: bool
+) -> None:
+    assert functions_module.is_hopeless(row(phase, reason=reason, request=request_)) is hopeless
+
+
 @given(work=works, failing=failures)
 def test_each_call_of_a_map_has_its_own_outcome_whatever_fails_meanwhile(work: list[Work], failing: set[int]) -> None:
     gateway = Gateway(work=work, failing=set(failing))

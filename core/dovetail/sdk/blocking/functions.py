@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from dovetail.answers.jobs import JobRow, console_url
 from dovetail.api.reasons import codes
+from dovetail.gpu.request import RequestError, parse
 from dovetail.jobs.array_indexes import indexes_in
 from dovetail.sdk import notebook
 from dovetail.sdk.blocking import runtime
@@ -270,8 +271,16 @@ def printed(job: Job, *, worker: int, word: str) -> Outcome | None:
 
 
 def is_hopeless(row: JobRow) -> bool:
-    """Whether no node of the cluster could ever run the job, which waits all the same."""
-    return row.phase == "Queued" and row.reason == _NEVER
+    """Whether no node of the cluster could ever run the job, which waits all the same.
+
+    A MIG profile that no GPU has now may come: GPUs are partitioned for jobs that wait.
+    """
+    if row.phase != "Queued" or row.reason != _NEVER:
+        return False
+    try:
+        return not (row.request and parse(row.request).mig)
+    except RequestError:
+        return True
 
 
 def _never(row: JobRow) -> str:
