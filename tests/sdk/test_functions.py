@@ -6,17 +6,19 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
 import msgspec
 import pytest
 
-from dovetail.sdk import FunctionFailedError, specs
+from dovetail.sdk import Executor, FunctionFailedError, specs
+from dovetail.sdk.blocking.functions import MappedCall
 from dovetail.sdk.errors import InvalidError
 from dovetail.sdk.functions import outcomes, packing, runner, travel
 from dovetail.sdk.functions.outcomes import Outcome
@@ -342,3 +344,31 @@ def test_data_that_a_function_prints_are_no_outcome_of_it() -> None:
     others = travel.send(packed(len, "abc"), data=None, python=None).word
     lines = [f"{runner.MARK} {before}1/1 {forged}" for before in ("", "- ", f"{WORD} ", f"{others} ")]
     assert by_log(packed(print_and_die, "\n".join(lines))) == (9, None)
+
+
+class Mapped:
+    """The calls of a map, which have ended."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def as_completed(self, *, timeout_seconds: float | None = None) -> Iterator[MappedCall]:
+        del timeout_seconds
+        for index in range(self.count):
+            outcome = Outcome(kind="value", text="", traceback="", data=cloudpickle.dumps(index))
+            yield MappedCall(index=index, outcome=outcome, job="map")
+
+
+def test_an_executor_forgets_a_map_whose_calls_have_ended() -> None:
+    client = SimpleNamespace(map=lambda _function, elements, **_options: Mapped(len(elements)))
+    executor = Executor(client)  # type: ignore[arg-type]
+    for _ in range(3):
+        assert list(executor.map(abs, [1, 2])) == [0, 1]
+    assert len(executor._maps) == 1
+    unread = [executor.map(abs, [1, 2]) for _ in range(2)]
+    assert len(executor._maps) == 2
+    executor.shutdown()
+    assert [list(each) for each in unread] == [[0, 1], [0, 1]]

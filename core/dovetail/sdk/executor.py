@@ -65,7 +65,7 @@ class Executor(futures.Executor):
         made = self._client.map(fn, *zip(*elements, strict=True), **self._options)
         values = _Values(made, until=None if timeout is None else time.monotonic() + timeout)
         with self._changed:
-            self._maps.append(values)
+            self._maps = [*(each for each in self._maps if not each.has_all), values]
         return iter(values)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -76,11 +76,11 @@ class Executor(futures.Executor):
                 for future in self._waiting:
                     future.cancel()
             self._changed.notify_all()
-            thread = self._thread
+            thread, maps = self._thread, self._maps
         if wait and thread is not None:
             thread.join()
         if wait:
-            for values in self._maps:
+            for values in maps:
                 values.take_all()
         if wait and self._owns:
             self._client.close()
@@ -142,6 +142,11 @@ class _Values:
                 while index not in self._ended:
                     self._take_next()
             yield self._ended[index].value()
+
+    @property
+    def has_all(self) -> bool:
+        """Whether all calls have ended, so that nothing has to be waited for."""
+        return len(self._ended) == len(self._made)
 
     def take_all(self) -> None:
         """Wait for the calls that have not ended; what they raised is raised where their values are asked for."""
