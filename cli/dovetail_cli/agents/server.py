@@ -30,7 +30,8 @@ Limit = Annotated[int, Field(description=f"The most rows of the answer, 1 to {re
 PreviewId = Annotated[str, Field(description="preview_id of the preview that the user has seen.")]
 # Options of the commands that tools call otherwise than by the same word.
 _ARGUMENTS: Final[Mapping[str, str]] = {"nodes": "workers", "time": "time_limit"}
-_OPTION: Final = re.compile(r"--([a-z][a-z-]*[a-z])")
+# Not the hyphens of a value, such as those of the name a--b.
+_OPTION: Final = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
 _MOST_SHOWN: Final = 60
 _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _CHANGES: Final = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
