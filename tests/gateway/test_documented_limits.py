@@ -16,7 +16,7 @@ from dovetail_gateway.oidc import logins, renewal
 from dovetail_gateway.routing import browser, server
 from dovetail_gateway.routing.open_streams import MOST_STREAMS, Times
 from dovetail_gateway.samples import bounds
-from dovetail_gateway.samples.usage import MOST_OF_A_DAY
+from dovetail_gateway.samples.usage import MOST_MODELS, MOST_OF_A_DAY
 from dovetail_gateway.stream import feed
 from dovetail_gateway.v1 import allocations, request
 from dovetail_gateway.v2 import tasks
@@ -29,7 +29,8 @@ SENTENCES: Final = {
     "history.md": [
         (
             f"curves of {bounds.MOST_PROJECTS} projects within 31 days, and {MOST_OF_A_DAY} sums of GPU time a day. "
-            f"What is beyond that counts together, as `{bounds.OTHERS}`. "
+            f"What is beyond that counts together, as `{bounds.OTHERS}`; "
+            f"of GPU time, {MOST_MODELS} models still count apart. "
             f"Of one node, {bounds.MOST_DEVICES} devices are kept"
         ),
     ],

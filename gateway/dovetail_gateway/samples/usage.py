@@ -13,6 +13,8 @@ from dovetail_gateway.samples.readings import Holding
 MOST_OF_A_USER: Final = 512
 # Accounts of one namespace on one day. Projects and users are labels and annotations, which users choose.
 MOST_OF_A_DAY: Final = 500
+# Further ones have an account for each of so many models. Models are what nodes report.
+MOST_MODELS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -61,10 +63,17 @@ class Ledger:
         """Add time. What is beyond `MOST_OF_A_DAY` counts for `OTHERS`."""
         for wanted, used in more.items():
             day = self._used.setdefault(wanted.day, {})
-            full = self._many[wanted.day, wanted.namespace] >= MOST_OF_A_DAY
-            account = counted_as(wanted, among=day) if full else wanted
+            account = self._account_of(wanted)
             self._put(account, used=day.get(account, Used()).plus(used))
             self._changed.add(account)
+
+    def _account_of(self, wanted: Account) -> Account:
+        """The account for which the time of this one counts."""
+        many, there = self._many[wanted.day, wanted.namespace], self._used[wanted.day]
+        if many < MOST_OF_A_DAY:
+            return wanted
+        found = counted_as(wanted, among=there)
+        return _further(wanted) if found.model == OTHERS and many < MOST_OF_A_DAY + MOST_MODELS else found
 
     def _put(self, account: Account, *, used: Used) -> None:
         day = self._used[account.day]
@@ -104,8 +113,16 @@ class Ledger:
 
 
 def counted_as(account: Account, *, among: Collection[Account]) -> Account:
-    """The account itself where it is among these, otherwise that of all further ones of its namespace."""
-    return account if account in among else replace(account, project=OTHERS, user=OTHERS)
+    """The account itself where it is among these, otherwise that of all further ones of its namespace.
+
+    That is the one of its model, or, if that is not among these either, the one of all further models.
+    """
+    further = _further(account)
+    return next((each for each in (account, further) if each in among), replace(further, model=OTHERS))
+
+
+def _further(account: Account) -> Account:
+    return replace(account, project=OTHERS, user=OTHERS)
 
 
 def spent(holdings: Iterable[Holding], *, since: datetime, until: datetime) -> dict[Account, Used]:

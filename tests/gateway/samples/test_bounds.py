@@ -1,5 +1,6 @@
 """What one tenant, or one node's token, can make the gateway keep by inventing names."""
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from dovetail_gateway.samples.bounds import MOST_DEVICES, MOST_PROJECTS, OTHERS,
 from dovetail_gateway.samples.marks import Mark, latest
 from dovetail_gateway.samples.rings import STEP_SECONDS, TIERS, Rings
 from dovetail_gateway.samples.store import SampleStore
-from dovetail_gateway.samples.usage import MOST_OF_A_DAY, Account, Ledger, Used
+from dovetail_gateway.samples.usage import MOST_MODELS, MOST_OF_A_DAY, Account, Ledger, Used
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_job
 from tests.gateway.samples.test_rings import PLAIN, T0, put
@@ -113,6 +114,18 @@ def test_accounts_beyond_those_of_a_day_count_together() -> None:
     assert found[of("p0", namespace="blue")] == second
     assert sum(each.gpu_seconds for each in found.values()) == MOST_OF_A_DAY + 72
     assert of("new", day=date(2026, 11, 2)) in ledger.take_changed()
+
+
+def test_models_that_a_node_invents_count_together() -> None:
+    ledger = Ledger()
+    ledger.restore({of(f"p{number}"): Used(gpu_seconds=1) for number in range(MOST_OF_A_DAY)})
+    for number in range(MOST_MODELS + 30):
+        for _ in range(2):
+            ledger.add({replace(of("p0"), model=f"M{number}"): Used(gpu_seconds=1)})
+    found = ledger.between(DAY, until=date(2026, 11, 2))
+    further = Account(day=DAY, namespace="red", project=OTHERS, user=OTHERS, model="M0")
+    assert len(found) == MOST_OF_A_DAY + MOST_MODELS + 1
+    assert (found[further].gpu_seconds, found[replace(further, model=OTHERS)].gpu_seconds) == (2, 60)
 
 
 def test_a_ledger_that_was_restored_full_stays_within_the_bound_until_the_day_is_forgotten() -> None:
