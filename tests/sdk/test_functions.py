@@ -142,6 +142,15 @@ def test_options_with_values_of_the_types_that_people_use_are_taken() -> None:
     assert "activeDeadlineSeconds" not in found
 
 
+def test_with_a_key_the_same_call_is_the_same_request_and_another_one_is_not() -> None:
+    """A gateway gives the job again for an equal body, and refuses the key for another one."""
+    data, other = packed(len, "abc"), packed(len, "ab")
+    asked = [(data, "run-1"), (data, "run-2"), (other, "run-1"), (data, None), (data, None)]
+    first, *others = [travel.send(each, data=None, python=None, key=key) for each, key in asked]
+    assert travel.send(data, data=None, python=None, key="run-1") == first
+    assert len({each.word for each in (first, *others)}) == 5
+
+
 def test_an_interpreter_that_this_machine_lacks_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidError, match='python "/no/python": this machine has no such program'):
         travel.send(b"", data=tmp_path, python="/no/python")

@@ -127,7 +127,7 @@ class AsyncClient:
         """The job that calls a function, and the way on which its outcomes come back."""
         data = self._transport.connection.local_data
         packed = packing.pack(function, calls=calls, along=data is None)
-        sent = travel.send(packed, data=data, python=python)
+        sent = travel.send(packed, data=data, python=python, key=options.get("key"))
         try:
             asked = sent.completed(specs.asked(sent.command, options=options))
             return await self._create(asked, options=options), sent

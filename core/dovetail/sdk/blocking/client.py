@@ -128,7 +128,7 @@ class Client:
         """The job that calls a function, and the way on which its outcomes come back."""
         data = self._transport.connection.local_data
         packed = packing.pack(function, calls=calls, along=data is None)
-        sent = travel.send(packed, data=data, python=python)
+        sent = travel.send(packed, data=data, python=python, key=options.get("key"))
         try:
             asked = sent.completed(specs.asked(sent.command, options=options))
             return self._create(asked, options=options), sent

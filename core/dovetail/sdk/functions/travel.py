@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,16 +72,17 @@ class Sent:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def send(packed: bytes, *, data: Path | None, python: str | None) -> Sent:
+def send(packed: bytes, *, data: Path | None, python: str | None, key: str | None = None) -> Sent:
     """Make a packed function ready to run.
 
     `data` is the folder of this machine's queue; None on a cluster. `python` is the interpreter, by default this one on
-    this machine and `python3` of the image. Raises `InvalidError` for one that is too large for a cluster, and for an
-    interpreter that this machine does not have.
+    this machine and `python3` of the image. With a `key`, the same function is sent to a cluster in the same words: it
+    is the same request. Raises `InvalidError` for one that is too large for a cluster, and for an interpreter that this
+    machine does not have.
     """
     source = Path(runner.__file__).read_text(encoding="utf-8")
     if data is None:
-        word = secrets.token_hex(16)
+        word = secrets.token_hex(16) if key is None else sha256(key.encode() + b"\0" + packed).hexdigest()
         return Sent(command=(python or "python3", "-c", source, "-", word, *_parts(packed)), word=word)
     if python is not None and shutil.which(python) is None:
         raise InvalidError(f'python "{python}": this machine has no such program', status=422, reason="Invalid")
