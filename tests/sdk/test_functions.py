@@ -127,6 +127,7 @@ def test_a_coroutine_function_runs_to_its_value() -> None:
         ({"time_limit_seconds": "10m"}, "time_limit_seconds '10m': a whole number from 1 to 2147483647"),
         ({"depends_on": "train"}, 'depends_on "train": a list of jobs or of their names, such as ["train"]'),
         ({"environment": {"N": 1}}, 'environment N 1: a text, such as "1"'),
+        ({"environment": ["N=1"]}, "environment ['N=1']: names with their texts, such as {"),
     ],
 )
 def test_an_option_that_no_job_can_have_is_refused_before_it_is_sent(options: JobOptions, problem: str) -> None:

@@ -148,7 +148,10 @@ def _check(options: Mapping[str, Any]) -> None:
     if isinstance(after, str) or not isinstance(after, Collection):
         shown = after if isinstance(after, str) else getattr(after, "name", after)
         raise _invalid(f'depends_on "{shown}": a list of jobs or of their names, such as ["{shown}"]')
-    for name, text in (options.get("environment") or {}).items():
+    environment = options.get("environment") or {}
+    if not isinstance(environment, Mapping):
+        raise _invalid(f'environment {environment!r}: names with their texts, such as {{"LR": "0.1"}}')
+    for name, text in environment.items():
         if not isinstance(text, str):
             raise _invalid(f'environment {name} {text!r}: a text, such as "{text}"')
 
