@@ -210,7 +210,7 @@ def test_depth_agrees_with_a_walk_through_the_values(value: Any) -> None:
     assert depth_of(json.dumps(value).encode()) == walked(value)
 
 
-@pytest.mark.parametrize("unit", ["{},", "[],", '{"a":{}},', '"a",', "1,", '{"abcdefgh":"ijklmnop"},'])
+@pytest.mark.parametrize("unit", ["{},", "[],", "[[]],", '{"a":{}},', '"a",', "1,", '{"abcdefgh":"ijklmnop"},'])
 def test_what_a_text_takes_is_never_more_than_was_estimated(unit: str) -> None:
     text = f"[{unit * 20_000}0]".encode()
     assert _taken(json.loads(text)) <= memory_of(text)

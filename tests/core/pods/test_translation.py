@@ -362,3 +362,10 @@ def test_dovetail_is_asked_for_as_many_as_the_vendor_was(counts: list[int]) -> N
     assert not any(
         NVIDIA in each["resources"].get("limits", {}) for each in translate(pod)["spec"]["containers"] if sum(counts)
     )
+
+
+def test_the_mode_that_a_pod_says_itself_stays() -> None:
+    """Without it, memory alone is a turn of the whole device."""
+    taken = translate(make_pod(hami(mem="3000"), **{names.MODE: "TimeShared"}))
+    fixed = translate(make_pod(hami(mem="3000"), **{names.MODE: "Fractional"}))
+    assert [each["metadata"]["annotations"][names.MODE] for each in (taken, fixed)] == ["TimeShared", "Fractional"]

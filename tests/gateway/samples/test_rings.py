@@ -1,6 +1,7 @@
 """The rings beside a model that keeps every sample."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -101,6 +102,9 @@ def test_the_memory_of_subjects_that_are_gone_is_used_again() -> None:
     assert len(rings) < 40
     now = T0 + 199 * 86_400
     assert read(rings, "node-3", "stays", since=now, until=now + 30, now=now)[0][1] == 2
+    # What comes in the place of another one has none of its samples.
+    month = read(rings, "node-199", since=now - 31 * 86_400, until=now, now=now)
+    assert all(math.isnan(value) for (value,) in month)
 
 
 def test_a_device_takes_7_bytes_a_sample_and_values_keep_their_digits() -> None:

@@ -124,8 +124,9 @@ def test_a_task_whose_label_is_taken_off_is_no_task_any_more() -> None:
     assert index.tasks_of(PARENT) == ()
 
 
-def test_the_end_of_a_task_is_noted_before_its_job_may_go() -> None:
-    index, task = TaskIndex(), make_task(PARENT, 1, phase="Succeeded")
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_the_end_of_a_task_is_noted_before_its_job_may_go(phase: str) -> None:
+    index, task = TaskIndex(), make_task(PARENT, 1, phase=phase)
     assert index.is_unnoted(task, parent=PARENT)
     noted = msgspec.structs.replace(PARENT, status=reconcile(dataclasses.replace(see(PARENT), tasks=(task,))).status)
     assert not index.is_unnoted(task, parent=noted)

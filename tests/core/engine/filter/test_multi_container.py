@@ -174,3 +174,18 @@ def test_no_device_is_promised_beyond_what_it_has(parts: list[str], taken: list[
         at += request.count
         # Devices of one part are different ones.
         assert len({device.index for device in own}) == request.count
+
+
+def test_each_container_of_a_pod_is_a_tenant() -> None:
+    ledger = make_ledger(a=1)
+    ledger.set_tenant_limits(training_per_device=1, inference_per_device=1)
+    for workload in ("Training", "Inference"):
+        two = replace(make_parts("0.3", "0.3"), workload=workload)
+        assert refusal(ledger, two).kind in {"TooFewDevices", "TenantLimit"}
+        assert len({device.index for device in fit(make_limited(a=2), two).devices}) == 2
+
+
+def make_limited(**nodes: int) -> Ledger:
+    ledger = make_ledger(**nodes)
+    ledger.set_tenant_limits(training_per_device=1, inference_per_device=1)
+    return ledger
