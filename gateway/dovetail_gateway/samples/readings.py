@@ -21,6 +21,9 @@ from dovetail_gateway.samples.columns import DEVICE, Floats
 
 _NAN: Final = float("nan")
 _WAITING: Final = frozenset({"Queued", "Starting"})
+# What columns of a database hold: numbers of 32 bits, and names of models. No driver says more.
+_MOST: Final = 2**31 - 1
+_LONGEST_MODEL: Final = 128
 
 
 # A namespace, and a project in it; "" for none.
@@ -149,12 +152,13 @@ def by_job(holdings: Iterable[Holding]) -> dict[str, list[Holding]]:
 
 
 def _place(use: DeviceUse) -> Place:
+    """Where a device is, within what a database keeps: nodes report any number and any text."""
     return Place(
         node=use.node,
-        index=use.device.index,
-        model=normalise(use.device.model).family,
+        index=min(use.device.index, _MOST),
+        model=normalise(use.device.model).family.replace("\x00", "")[:_LONGEST_MODEL],
         gpus=use.gpus,
-        memory_mib=use.device.memory_mib,
+        memory_mib=min(use.device.memory_mib, _MOST),
     )
 
 

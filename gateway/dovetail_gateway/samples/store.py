@@ -235,7 +235,7 @@ class SampleStore:
         statement = insert.on_conflict_do_update(index_elements=[PLACES.c.uuid], set_=changed)
         rows = [
             {
-                "uuid": uuid,
+                "uuid": uuid.replace("\x00", ""),
                 "node": place.node,
                 "position": place.index,
                 "model": place.model,

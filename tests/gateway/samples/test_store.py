@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.answers.inventory import DeviceUse
 from dovetail.answers.use.series import MarkRow
+from dovetail.api.gpunode import Device
+from dovetail_gateway.samples import readings
 from dovetail_gateway.samples.batches import Batch, KeptCurve, SamplesError
 from dovetail_gateway.samples.curves import Curve
 from dovetail_gateway.samples.marks import Mark
@@ -99,6 +102,16 @@ def test_all_of_a_batch_is_read_as_it_was_written(store: SampleStore) -> None:
     assert [each.at for each in store.marks(since=AT - 10, most=10)] == [AT - 1, AT]
     assert store.marks(since=AT, most=10)[0].row.nodes == ["a", "b"]
     assert store.usage() == {account(user): used for user in USERS}
+
+
+def test_what_a_node_says_of_a_device_can_be_written(store: SampleStore) -> None:
+    """A node's token may report any model and numbers: a batch that no database takes would hold up all others."""
+    device = Device(index=2**40, uuid="GPU\x00-1", vendor="nvidia", model="A\x00" * 300, memory_mib=2**50)
+    use = DeviceUse(node="a", device=device)
+    place = readings._place(use)
+    store.write(Batch(places={device.uuid: place}, usage={account(): Used(gpu_seconds=1)}))
+    assert store.places() == {"GPU-1": place}
+    assert (place.model, place.index) == ("A" * 128, 2**31 - 1)
 
 
 def test_gpu_time_only_grows_and_the_later_end_of_a_curve_counts(store: SampleStore) -> None:
