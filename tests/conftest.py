@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from tests import lanes, telling
 from tests.groups import groups
 
-pytest_plugins = ["tests.budget", "tests.runs"]
+pytest_plugins = ["tests.budget", "tests.operator_.postgres", "tests.runs"]
 # No deadline, and no complaint that examples are drawn slowly: a test never judges how fast the machine is.
 _UNHURRIED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("steady", derandomize=True, **_UNHURRIED)

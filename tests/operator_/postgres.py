@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 USER = "postgres"
 
 
@@ -45,3 +47,12 @@ def _run(*command: object) -> None:
     if os.geteuid() == 0:
         words = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups", *words]
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", timeout=120)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """The URL of one for all tests of a process; skips them where none is installed."""
+    if programs() is None:
+        pytest.skip("PostgreSQL is not installed")
+    with running() as url:
+        yield url

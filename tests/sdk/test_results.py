@@ -31,6 +31,7 @@ from dovetail.sdk.errors import (
     UnreachableError,
     WaitTimeoutError,
 )
+from dovetail.sdk.functions import outcomes
 from dovetail.sdk.functions.outcomes import begin_of
 from dovetail.sdk.functions.runner import MARK
 from dovetail.sdk.functions.travel import Sent
@@ -186,7 +187,7 @@ def said_of(error: Any) -> str:
 def test_only_a_job_that_can_never_start_is_not_waited_for(
     phase: str, reason: str, request_: str, *, hopeless: bool
 ) -> None:
-    assert functions_module.is_hopeless(row(phase, reason=reason, request=request_)) is hopeless
+    assert outcomes.is_hopeless(row(phase, reason=reason, request=request_)) is hopeless
 
 
 @given(work=works, failing=failures)

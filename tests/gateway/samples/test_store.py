@@ -19,20 +19,11 @@ from dovetail_gateway.samples.readings import Place
 from dovetail_gateway.samples.rings import TIERS, Row
 from dovetail_gateway.samples.store import SampleStore
 from dovetail_gateway.samples.usage import MOST_OF_A_USER, Account, Used
-from tests.operator_ import postgres
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 AT, TODAY = int(NOW.timestamp()), NOW.date()
 USERS = [f"system:serviceaccount:{'n' * 63}:{'a' * 253}", "图" * MOST_OF_A_USER]
 Stores = Callable[[], SampleStore]
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[str]:
-    if postgres.programs() is None:
-        pytest.skip("PostgreSQL is not installed")
-    with postgres.running() as url:
-        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

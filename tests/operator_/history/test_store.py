@@ -15,7 +15,7 @@ import sqlalchemy as sql
 from dovetail.api.historyquery import OTHERS, Grouping, HistoryQuerySpec, HistorySums, JobRecord
 from dovetail.process import database_url
 from dovetail_operator.history.store import HistoryError, HistoryStore
-from tests.operator_ import history_model, postgres
+from tests.operator_ import history_model
 from tests.operator_.builders import at
 
 
@@ -26,14 +26,6 @@ def record(number: int = 1, *, ended: float | None = 0.0, **more: Any) -> JobRec
         "ended": None if ended is None else at(ended), **more,
     }  # fmt: skip
     return msgspec.convert(told, JobRecord)
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[str]:
-    if postgres.programs() is None:
-        pytest.skip("PostgreSQL is not installed")
-    with postgres.running() as url:
-        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from dovetail.answers.jobs import JobRow, console_url
-from dovetail.api.reasons import codes
-from dovetail.gpu.request import RequestError, parse
 from dovetail.jobs.array_indexes import indexes_in
 from dovetail.sdk import notebook
 from dovetail.sdk.aio import runtime
@@ -31,8 +29,6 @@ T = TypeVar("T")
 # A file on this machine is looked for more often than the gateway is asked.
 _LOOK_SECONDS: Final = 0.05
 _ASK_SECONDS: Final = 0.5
-# The reason of a job that no node could ever run, not even one that is down or still to come.
-_NEVER: Final = codes.EXCEEDS_CAPACITY.code
 # A log is whole a moment after its pod has ended, and a file of another program's kept pages a moment after its end.
 _LATE_SECONDS: Final = 5.0
 
@@ -57,7 +53,7 @@ class AsyncFunctionJob(AsyncJob, Generic[T]):
 
     def _value(self) -> T:
         if not self._outcomes:
-            raise FunctionFailedError(self._called, problem=_never(self.row))
+            raise FunctionFailedError(self._called, problem=outcomes.never(self.row))
         values = [self._outcomes[worker].value(of=self._called) for worker in range(self._workers)]
         return values if self._workers > 1 else values[0]  # type: ignore[return-value] # a gang's T is a list
 
@@ -103,7 +99,7 @@ class AsyncFunctionJob(AsyncJob, Generic[T]):
             return False
         row = await self.refresh()
         if row.phase not in FINISHED:
-            return is_hopeless(row)
+            return outcomes.is_hopeless(row)
         return self._keep({worker: await self._last(worker) for worker in range(self._workers)})
 
     async def _last(self, worker: int) -> Outcome:
@@ -187,8 +183,8 @@ class AsyncMapJob(AsyncJob):
             if len(given) == self._calls:
                 self._sent.forget()
                 return
-            if is_hopeless(self.row):
-                raise FunctionFailedError(f"map {self.name}", problem=_never(self.row))
+            if outcomes.is_hopeless(self.row):
+                raise FunctionFailedError(f"map {self.name}", problem=outcomes.never(self.row))
             if timeout_seconds is not None and now - begun >= timeout_seconds:
                 what = (
                     f"{self._calls - len(given)} of {self._calls} calls of {self.namespace}/{self.name} have not ended"
@@ -269,25 +265,6 @@ async def printed(job: AsyncJob, *, worker: int, word: str) -> Outcome | None:
         if found is not None or is_late:
             return found
         await runtime.sleep(_ASK_SECONDS)
-
-
-def is_hopeless(row: JobRow) -> bool:
-    """Whether no node of the cluster could ever run the job, which waits all the same.
-
-    A MIG profile that no GPU has now may come: GPUs are partitioned for jobs that wait.
-    """
-    if row.phase != "Queued" or row.reason != _NEVER:
-        return False
-    try:
-        return not (row.request and parse(row.request).mig)
-    except RequestError:
-        return True
-
-
-def _never(row: JobRow) -> str:
-    """Why the result of a job that can never start is not waited for, and what would help."""
-    otherwise = ". Without a GPU: gpu=0, or cpu_fallback=True" if row.request else ""
-    return f"it can never start here: {row.message}{otherwise}"
 
 
 def _none(row: JobRow) -> Outcome:

@@ -3,13 +3,19 @@
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from dovetail.answers.jobs import JobRow
+from dovetail.api.reasons import codes
 from dovetail.decoding import UnreadableError, decode
+from dovetail.gpu.request import RequestError, parse
 from dovetail.sdk.errors import FunctionFailedError
 from dovetail.sdk.functions import runner
+
+# The reason of a job that no node could ever run, not even one that is down or still to come.
+_NEVER: Final = codes.EXCEEDS_CAPACITY.code
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,3 +84,22 @@ def in_log(lines: Iterable[str], *, word: str) -> Outcome | None:
             except (ValueError, UnreadableError):
                 found = None
     return found
+
+
+def is_hopeless(row: JobRow) -> bool:
+    """Whether no node of the cluster could ever run the job, which waits all the same.
+
+    A MIG profile that no GPU has now may come: GPUs are partitioned for jobs that wait.
+    """
+    if row.phase != "Queued" or row.reason != _NEVER:
+        return False
+    try:
+        return not (row.request and parse(row.request).mig)
+    except RequestError:
+        return True
+
+
+def never(row: JobRow) -> str:
+    """Why the result of a job that can never start is not waited for, and what would help."""
+    otherwise = ". Without a GPU: gpu=0, or cpu_fallback=True" if row.request else ""
+    return f"it can never start here: {row.message}{otherwise}"
