@@ -98,7 +98,8 @@ class Estimates:
     all_within: tuple[float, ...]
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
+    """The command line, with `workloads`: jobs and nodes by name. Ends the process with a sentence for a wrong one."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--jobs", type=int, default=2_000, help="jobs of each workload (default: %(default)s)")
     options.add_argument("--nodes", type=int, default=12, help="nodes of the made-up month (default: %(default)s)")
@@ -135,9 +136,15 @@ def main() -> None:
     if args.traces:
         trace = queue_workload.traced(args.traces / "openb_pod_list_default.csv", jobs=args.jobs)
         workloads["trace"] = (trace, queue_workload.nodes_for(trace, load=args.load))
+    args.workloads = workloads
+    return args
+
+
+def main() -> None:
+    args = arguments()
     found: dict[str, Any] = {}
     drawn: dict[str, dict[str, list[float]]] = {}
-    for name, (jobs, nodes) in workloads.items():
+    for name, (jobs, nodes) in args.workloads.items():
         played = {"dovetail": POLICIES["dovetail"]} if args.ours else POLICIES
         foreseeing = Foreseeing(
             every_seconds=args.every * 3600, at_arrival=args.at_arrival, knows=args.knows, jobs=jobs
