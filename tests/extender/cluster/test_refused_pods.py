@@ -3,14 +3,19 @@
 Nodes fill and empty while pods of several requests wait for several nodes, are woken, ask again and go.
 """
 
+import asyncio
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import pytest
 
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.kube.errors import KubeError, TooLarge, Unreachable
+from dovetail_extender.cluster.wake_up import Waking
 from dovetail_extender.decide.unschedulable import LONGEST_SECONDS, PAUSE_SECONDS, Waiting
+from dovetail_extender.metrics import Metrics, Reading
 from tests.clock import Clock
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
@@ -29,6 +34,19 @@ class Pod:
     wake_at: float = field(default=float("-inf"))
 
 
+class FailingServer:
+    """An API server that takes a write unless `fails` says how it does not."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.fails: KubeError | None = None
+
+    async def patch(self, *_: Any, **__: Any) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.taken += 1
+
+
 class Scene:
     """Kube-scheduler, and what the ledger says at each moment."""
 
@@ -37,6 +55,9 @@ class Scene:
         self.ledger: Ledger = make_ledger(a=2, b=2, c=2)
         self.clock = Clock()
         self.waiting = Waiting(ledger=self.ledger, clock=self.clock)
+        self.server, self.metrics = FailingServer(), Metrics(ledger=self.ledger, read=Reading)
+        server: Any = self.server
+        self.waking = Waking(server, waiting=self.waiting, namespace="system", metrics=self.metrics)
         self.pods: dict[str, Pod] = {}
         self.next_at = float("-inf")
         for node in NODES:
@@ -96,14 +117,23 @@ class Scene:
             return
         self.next_at = self.clock.now + PAUSE_SECONDS
         if self.random.random() < 0.2:
-            self.waiting.failed()
+            self.server.fails = self.random.choice(
+                [Unreachable("server", problem="cut off"), TooLarge("path", most_bytes=1)]
+            )
+        self.send()
+        if self.server.fails is not None:
+            self.server.fails = None
             return
-        self.waiting.woken()
         for uid, pod in self.pods.items():
             # A wake-up wakes all pods: one that has just lost its room may count it too.
             if uid in due or self.waiting._pods[uid].wakes > pod.wakes:
                 pod.wakes += 1
                 pod.wake_at = self.clock.now + min(LONGEST_SECONDS, 2.0**pod.wakes)
+
+    def send(self) -> None:
+        """What the extender does in each round: it counts what the API server has taken, and nothing else."""
+        asyncio.run(self.waking.send_due())
+        assert self.metrics.registry.get_sample_value("dovetail_extender_wakeups_total") == self.server.taken
 
 
 OFTEN = ("take", "leave", "pass_time", "pass_time", "look", "wake", "wake", "refuse")
