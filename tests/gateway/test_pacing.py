@@ -4,6 +4,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from random import Random
 
 import pytest
 
@@ -182,3 +184,93 @@ def test_what_a_user_owes_is_forgotten_once_it_is_paid() -> None:
     clock.now = 200.0
     pacing.computation("other").run(lambda: work_for(0.01))
     assert set(pacing._paid_at) == {"other"}
+
+
+class Stepped:
+    """A computation in a thread of its own that does one step of a walk after the other."""
+
+    def __init__(self, pacing: Pacing, *, user: str) -> None:
+        self.user = user
+        self.computation = pacing.computation(user)
+        # When it last began to do something, whether it has gone on since, and whether it has ended.
+        self.waits = True
+        self.has_ended = False
+        self.steps = SimpleQueue[Callable[[], None] | None]()
+        self._pacing = pacing
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def turn(self, seconds: float) -> None:
+        self.waits = True
+        self.steps.put(lambda: self._pacing.turn(self.computation, seconds=seconds))
+
+    def end(self) -> None:
+        self.waits = True
+        self.steps.put(None)
+
+    def _run(self) -> None:
+        try:
+            self._pacing.begin(self.computation, user=self.user)
+            self.waits = False
+            while (step := self.steps.get()) is not None:
+                step()
+                self.waits = False
+        except AbandonedError:
+            pass
+        finally:
+            self._pacing.end(self.computation, seconds=0.01)
+            self.has_ended, self.waits = True, False
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_each_change_only_those_wait_that_have_to(seed: int) -> None:
+    """Nothing but the changes themselves wakes who waits: the clock stands still between them."""
+    rng, clock = Random(seed), Clock()
+    pacing = Pacing(clock=clock)
+    there: list[Stepped] = []
+    for _ in range(200):
+        idle = [each for each in there if not each.waits]
+        match rng.randrange(8):
+            case 0 | 1 if len(there) < 7:
+                there.append(Stepped(pacing, user=rng.choice(["ada", "bob", "eve"])))
+            case 2 if there:
+                rng.choice(there).computation.abandon()
+            case 3 | 4 if idle:
+                min(idle, key=lambda each: pacing.debt(each.user)).end()
+            case 5:
+                clock.now += rng.choice([0.1, 1.0, 8.0])
+                pacing.wake()
+            case _ if idle:
+                rng.choice(idle).turn(rng.choice([0.01, 0.2, 0.4, 2.5]))
+        _until_settled(pacing, there=there)
+        there = [each for each in there if not each.has_ended]
+    for each in there:
+        each.computation.abandon()
+        each.end()
+    for each in there:
+        each.thread.join(timeout=60)
+        assert not each.thread.is_alive()
+
+
+def _until_settled(pacing: Pacing, *, there: list[Stepped]) -> None:
+    """Each that waits is of a user who owes too much, or more than one whose computation is there."""
+    end = time.monotonic() + 60
+    while True:
+        with pacing._changed:
+            owed = {each.user: pacing.debt(each.user) for each in there}
+            running = [owed[each.user] for each in there if each.computation in pacing._running]
+            waiting = [each for each in there if each.waits]
+            wrong = [
+                each.user
+                for each in waiting
+                if each.computation.is_abandoned
+                or not (
+                    owed[each.user] > BURST_SECONDS / SHARE
+                    if each.computation not in pacing._running
+                    else owed[each.user] > min(running) + 0.1
+                )
+            ]
+        if not wrong:
+            return
+        assert time.monotonic() < end, f"computations of {wrong} wait although it is their turn: {owed}"
+        time.sleep(0.001)

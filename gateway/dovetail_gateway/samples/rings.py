@@ -246,6 +246,9 @@ class Rings:
     def _slots_of(self, subjects: Sequence[str], *, at: int) -> npt.NDArray[np.int64]:
         """The slots of these subjects; a new one gets a free slot, or that of a subject that has no samples left."""
         unknown = [each for each in subjects if each not in self._slots]
+        # One that comes back after longer than a month keeps its slot: it is not among those to forget.
+        known = [slot for each in subjects if (slot := self._slots.get(each)) is not None]
+        self._seen[known] = np.maximum(self._seen[known], at)
         if len(unknown) > len(self._free):
             self.forget(before=at - TIERS[-1].span)
         if len(unknown) > len(self._free):

@@ -2,7 +2,9 @@
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Sequence
+from random import Random
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail_gateway.samples.columns import DEVICE, HELD, Column
-from dovetail_gateway.samples.rings import STEP_SECONDS, TIERS, Rings, Row, grid
+from dovetail_gateway.samples.rings import STEP_SECONDS, TIERS, Grid, Rings, Row, grid
 
 T0 = 1_790_000_000 // 7200 * 7200
 PLAIN = (Column(name="level", kind="f4"), Column(name="count", kind="f4", fold="sum"))
@@ -127,3 +129,42 @@ def test_a_row_of_other_columns_is_refused(data: bytes) -> None:
     subjects: Sequence[str] = ("a", "b")
     with pytest.raises(ValueError, match=f"{len(data)} bytes are no samples of 2 subjects"):
         Rings(DEVICE).restore(Row(tier=0, at=T0, subjects=tuple(subjects), data=data))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_read_was_sampled_of_that_subject_at_that_time(seed: int) -> None:
+    """Subjects come and go for months, with a gateway that is away at times; each is read in any time of the past."""
+    rng, rings, kept = Random(seed), Rings(PLAIN), list[Row]()
+    model: dict[str, dict[int, float]] = defaultdict(dict)
+    now, number = T0, 0
+    for _ in range(120):
+        now += rng.choice([30, 30, 300, 3600, 86_400, 12 * 86_400, 35 * 86_400])
+        number += rng.random() < 0.5
+        # Each has values of its own, which are also their mean.
+        values = {f"s{each}": float(each + 1) for each in range(max(0, number - 4), number + 1) if rng.random() < 0.7}
+        if rng.random() < 0.1:
+            last, rings = kept, Rings(PLAIN)
+            for row in last:
+                rings.restore(row)
+            rings.restored()
+        kept += put(rings, now, **values)
+        for subject, value in values.items():
+            model[subject][now // STEP_SECONDS * STEP_SECONDS] = value
+        until = now + 30 - rng.choice([0, 0, 600, 86_400, 20 * 86_400, 40 * 86_400])
+        asked = grid(since=until - rng.choice([30, 3600, 86_400, 31 * 86_400]), until=until, now=now)
+        _check_read(rings, asked=asked, model=model, now=now)
+
+
+def _check_read(rings: Rings, *, asked: Grid, model: dict[str, dict[int, float]], now: int) -> None:
+    subjects = sorted(model)
+    found = rings.read(asked, subjects=subjects).values["level"]
+    assert found.shape == (asked.count, len(subjects))
+    for row, subject in zip(found.T, subjects, strict=True):
+        sampled = {at // asked.step * asked.step: value for at, value in model[subject].items()}
+        for at, value in zip(range(asked.start, asked.end, asked.step), row, strict=True):
+            # What is older than a ring reaches may be overwritten already.
+            is_kept = asked.end <= now + asked.step and at > now - TIERS[asked.tier].span
+            if at in sampled and (is_kept or not math.isnan(value)):
+                assert value == sampled[at], (subject, at - T0, now - T0)
+            elif at not in sampled:
+                assert math.isnan(value), (subject, at - T0, now - T0)
