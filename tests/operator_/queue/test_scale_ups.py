@@ -5,15 +5,24 @@ from typing import Any
 import pytest
 
 from dovetail.jobs.runs import wants_more
+from dovetail.queue.model.candidates import Candidate
+from dovetail.queue.preemption.policy import Order
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.job.actions import PatchJob
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from dovetail_operator.queue.cycle import decide, survey
 from dovetail_operator.queue.scale_ups import ScaleUps
 from dovetail_operator.state.state import State
+from tests.core.engine.builders import make_ask
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 from tests.operator_.queue.test_quotas import make_quota
 
+OTHER = Candidate(key="uid-other", name="team/other", ask=make_ask("1"), nodes=("a",))
+ABOUT_TO_RESTART = {
+    "planned": "team/other",
+    "moving": OTHER,
+    "orders": Order(victim="uid-other", by=OTHER, grace_seconds=30.0),
+}
 SUSPEND = (PatchJob(spec={"suspend": True}),)
 
 
@@ -40,12 +49,14 @@ def another(state: State, *, gpus: int) -> None:
     state.decisions.set_number(job.metadata.uid, number=2)
 
 
-def look(state: State) -> list[str]:
-    """One cycle; the jobs that it marks as changed by their scale."""
+def look(state: State, **more: dict[str, Any]) -> list[str]:
+    """One cycle, which has found `more` in addition; the jobs that it marks as changed by their scale."""
     changed: list[str] = []
     cycle = survey(state, now=NOW)
     for verdict in decide(state, cycle=cycle):
         state.decisions.set_verdict(verdict.key, verdict=verdict)
+    for field, values in more.items():
+        getattr(cycle, field).update(values)
     jobs = [job for job in state.store.jobs.values() if wants_more(job, child=state.store.child_of(job))]
     ScaleUps(state, changed=changed.append).update(cycle, wanted=jobs)
     return changed
@@ -75,6 +86,35 @@ def test_a_job_that_is_to_have_more_workers_restarts_once_there_is_room_for_them
     assert look(state) == [], "it is marked once"
 
 
+@pytest.mark.parametrize("why", ABOUT_TO_RESTART)
+def test_a_job_that_is_about_to_restart_for_another_reason_goes_on(why: str) -> None:
+    assert look(scaled(4), **{why: {"uid-grows": ABOUT_TO_RESTART[why]}}) == []
+    assert look(scaled(4), **{why: {"uid-other": ABOUT_TO_RESTART[why]}}) == ["team/grows"]
+
+
+def test_a_job_that_was_to_grow_goes_on_once_another_one_waits_for_the_room() -> None:
+    state = scaled(4)
+    assert look(state) == ["team/grows"]
+    another(state, gpus=7)
+    assert look(state) == []
+    assert (state.decisions.scale_ups, outcome(state).actions) == (frozenset(), ())
+
+
+def test_one_job_grows_at_a_time() -> None:
+    state = scaled(4)
+    elastic = {"workers": 1, "requested": 1, "earlierWorkerSeconds": 0}
+    status = {"number": 2, "phase": "Running", "startTime": at(-600), "elastic": elastic}
+    other = make_job("other", gpu=1, workers=2, minWorkers=1, status=status)
+    state.store.job_changed(other)
+    state.decisions.set_number(other.metadata.uid, number=2)
+    state.store.child_changed(make_child(other, uid="uid-of-other", completions=1, parallelism=1))
+    meta = {"labels": {"dovetail.dev/job": "other"}, "uid": "pod-other", "name": "other-0"}
+    state.store.pod_event("ADDED", make_pod(devices=3, node="a", started=-600, meta=meta, owner="uid-of-other"))
+    assert len(look(state)) == 1
+    assert len(state.decisions.scale_ups) == 1
+    assert look(state) == [], "it is the same job"
+
+
 def test_a_job_that_started_with_fewer_than_it_requested_goes_on() -> None:
     state = scaled(4, requested=4)
     assert (look(state), outcome(state).actions) == ([], ())
@@ -95,13 +135,10 @@ def test_without_room_for_one_more_worker_a_job_goes_on() -> None:
     assert isinstance(state.decisions.verdicts["uid-large"], Admitted)
 
 
-@pytest.mark.parametrize("size", [1, 2])
-@pytest.mark.parametrize("to", [2, 3, 4, 6])
+@pytest.mark.parametrize(("size", "to"), [(1, 2), (1, 3), (1, 4), (1, 6), (2, 2), (2, 4), (2, 6)])
 @pytest.mark.parametrize("others", range(7))
 def test_a_job_grows_where_its_own_room_and_what_is_free_hold_another_group(others: int, to: int, size: int) -> None:
     groups = {"topology": {"subGroups": {"size": size, "required": "host"}}} if size > 1 else {}
-    if to % size:
-        return
     state = scaled(to, **groups)
     if others:
         job = make_job("others", gpu=others)

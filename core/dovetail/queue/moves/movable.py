@@ -28,7 +28,11 @@ def pods_to_move(
         return ()
     if (made is not None and made.at is not None) or (now - moment(start)).total_seconds() < least_seconds:
         return ()
-    bound = tuple(pod for pod in pods if pod.spec.node_name and not pod.metadata.deletion_timestamp)
+    bound = tuple(
+        pod
+        for pod in pods
+        if pod.spec.node_name and not pod.metadata.deletion_timestamp and pod.status.phase != "Failed"
+    )
     if len(bound) != spec.workers or workers_without_node(job, child=child, pods=pods):
         return ()
     return bound
