@@ -36,11 +36,13 @@ def build(
 ) -> None:
     """Build programs of one module together into `target`: shared packages compile once.
 
-    `detail` gets each package as it is compiled. Raises `BuildFailedError` with the end of the compiler's output.
+    Programs of one package are links to one file, which reads its name to know which one it is. `detail` gets each
+    package as it is compiled. Raises `BuildFailedError` with the end of the compiler's output.
     """
     flags = " ".join(dict.fromkeys(["-s", "-w", *(tool.ldflags for tool in tools if tool.ldflags)]))
     target.mkdir(parents=True, exist_ok=True)
-    command = [go, "build", "-v", "-trimpath", f"-ldflags={flags}", f"-o={target}/", *(tool.package for tool in tools)]
+    packages = list(dict.fromkeys(tool.package for tool in tools))
+    command = [go, "build", "-v", "-trimpath", f"-ldflags={flags}", f"-o={target}/", *packages]
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     with subprocess.Popen(
         command,
@@ -57,8 +59,8 @@ def build(
             detail(line.strip())
     if compiling.returncode != 0:
         raise BuildFailedError(", ".join(tool.name for tool in tools), output_tail="\n".join(tail))
-    for tool in tools:
-        _rename(target, tool=tool)
+    for package in packages:
+        _name(target / _built_name(package), names=[tool.name for tool in tools if tool.package == package])
 
 
 def copy_chart(tool: Tool, *, go: str, target: Path, module: Path | None = None) -> None:
@@ -96,12 +98,15 @@ def environment() -> dict[str, str]:
     return {**inherited, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
 
 
-def _rename(target: Path, *, tool: Tool) -> None:
-    """Rename a built program: `go build` names it after its package's last part.
+def _built_name(package: str) -> str:
+    """What `go build` calls the program of a package: its last part; for `…/server/v3` that is `server`."""
+    return [part for part in package.split("/") if not (part.startswith("v") and part[1:].isdecimal())][-1]
 
-    For `…/server/v3` that is `server`.
-    """
-    parts = [part for part in tool.package.split("/") if not (part.startswith("v") and part[1:].isdecimal())]
-    built = target / parts[-1]
-    if parts[-1] != tool.name:
-        built.rename(target / tool.name)
+
+def _name(built: Path, *, names: Sequence[str]) -> None:
+    """Give a built program its names."""
+    for name in names:
+        if name != built.name:
+            built.with_name(name).hardlink_to(built)
+    if built.name not in names:
+        built.unlink()

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import shutil
+import subprocess
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -324,6 +325,18 @@ def test_the_second_build_says_how_long_the_first_took(building: Binaries, modul
     assert "Building thing … (took 3 min 16 s last time)" in told.getvalue()
 
 
+def test_programs_of_one_package_are_one_file_that_knows_its_name(building: Binaries, module: Path) -> None:
+    (module / "cmd" / "thing" / "main.go").write_text(
+        'package main\n\nimport "os"\n\nfunc main() { os.Stdout.WriteString(os.Args[0]) }\n'
+    )
+    built = building.resolve([make_tool(name=name, package="./cmd/thing") for name in ("one", "two")])
+
+    assert built["one"].samefile(built["two"])
+    for name, path in built.items():
+        assert subprocess.run([path], capture_output=True, text=True, check=True).stdout == str(path)
+        assert [each.name for each in path.parent.iterdir()] == [name]
+
+
 def test_a_failed_build_shows_the_compiler_s_words(building: Binaries, module: Path) -> None:
     (module / "cmd" / "thing" / "main.go").write_text("package main\n\nfunc main() { undefined() }\n")
 
@@ -379,12 +392,11 @@ def test_every_tool_has_a_module_that_pins_it_and_a_checksum_for_each_release(na
     pinned = (folder / "go.mod").read_text()
 
     assert f"{tool.version}\n" in pinned
-    # Either the module imports the program, or it is the program.
-    assert (
-        f'"{tool.package}"' in (folder / "tools.go").read_text()
-        if (folder / "tools.go").exists()
-        else (pinned.startswith(f"module {tool.package}\n") and (folder / "main.go").exists())
-    )
+    # Either the module is the program, or it imports it.
+    if pinned.startswith(f"module {tool.package}\n"):
+        assert (folder / "main.go").exists()
+    else:
+        assert f'"{tool.package}"' in (folder / "tools.go").read_text()
     assert (folder / "go.sum").stat().st_size > 0
     assert bool(tool.release) == bool(tool.checksum or tool.digests)
     assert not (tool.checksum and tool.digests)

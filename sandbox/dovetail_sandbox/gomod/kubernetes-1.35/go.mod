@@ -1,8 +1,11 @@
-module dovetail.dev/sandbox/kubernetes-1.35
+module dovetail.dev/sandbox/kubernetes
 
 go 1.25.0
 
-require k8s.io/kubernetes v1.35.4
+require (
+	k8s.io/component-base v0.35.4
+	k8s.io/kubernetes v1.35.4
+)
 
 require (
 	cel.dev/expr v0.24.0 // indirect
@@ -130,7 +133,6 @@ require (
 	k8s.io/client-go v0.35.4 // indirect
 	k8s.io/cloud-provider v0.35.4 // indirect
 	k8s.io/cluster-bootstrap v0.0.0 // indirect
-	k8s.io/component-base v0.35.4 // indirect
 	k8s.io/component-helpers v0.35.4 // indirect
 	k8s.io/controller-manager v0.35.4 // indirect
 	k8s.io/cri-api v0.35.4 // indirect
