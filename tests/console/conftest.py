@@ -9,6 +9,7 @@ import pytest_asyncio
 from playwright.async_api import Browser
 
 from dovetail.api.reasons.capacity import NEED
+from dovetail.api.reasons.estimates import AS_JOBS_LIKE_THEM, ENDED_ON_NODE
 from dovetail_gateway.app import Options
 from dovetail_gateway.console import build
 from tests.console import browser as browsers
@@ -56,6 +57,8 @@ async def cluster() -> AsyncIterator[GatewayApiServer]:
         waits |= {"message": need.message, "details": msgspec.to_builtins(need.clauses)}
         place: dict[str, Any] = {"position": 1, "estimatedStart": "2100-01-01T00:00:00Z"}
         place |= {"estimatedStartEarliest": "2099-01-01T00:00:00Z", "estimatedStartLatest": "2101-01-01T00:00:00Z"}
+        basis = ENDED_ON_NODE(jobs=1, node="a") + AS_JOBS_LIKE_THEM()
+        place |= {"basis": basis.message, "basisDetails": msgspec.to_builtins(basis.clauses)}
         waits["queue"] = place
         blocked = {"phase": "Queued", "number": 3, "gpus": 1, "request": "1", "reason": "Dependency"}
         blocked["message"] = "Waits for next"

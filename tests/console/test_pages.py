@@ -3,10 +3,10 @@
 import re
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from tests.console import browser as browsers
-from tests.console.browser import Window, shows, submit, violations
+from tests.console.browser import PATIENCE_MS, Window, shows, submit, violations
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.served import Face
 
@@ -21,9 +21,9 @@ ENGLISH = re.compile(r"(?:\b[A-Za-z]{2,}\b[ ,]+){2,}[A-Za-z]{2,}")
 # What has English words in a row in every language: who writes it has no other one.
 IN_ENGLISH = (re.compile(r"^Waits for next$"),)
 # Texts and what assistive technology reads; not commands and logs, nor what the API says in English alone and the page
-# marks so: what `dovetail doctor` finds, Kubernetes' events, why no moves help, and what an estimate assumes.
+# marks so: what `dovetail doctor` finds, Kubernetes' events, and why no moves help.
 SAID = """() => {
-  const marked = ':is(.finding, .timeline, .no-moves, .basis) [lang="en"]';
+  const marked = ':is(.finding, .timeline, .no-moves) [lang="en"]';
   const quoted = `pre, code, kbd, script, style, [role="log"], ${marked}`;
   const said = [];
   const add = (element, text) => { if (!element.closest(quoted)) said.push(text.trim()); };
@@ -213,6 +213,31 @@ async def test_changes_come_without_a_reload(window: Window, api: GatewayApiServ
     await shows(page, "only 3 available")
 
 
+async def test_a_job_that_changes_while_its_details_are_read_shows_the_last_of_them(
+    window: Window, api: GatewayApiServer
+) -> None:
+    page = await window.sign_in("red-token", path="job/red/next")
+    await shows(page, "As YAML")
+    left = [30, 40]
+
+    def change(priority: int) -> None:
+        job = api.objects["gpujobs"]["red/next"]
+        job["spec"]["priority"] = priority
+        job["status"] |= {"message": f"Waits with priority {priority}", "details": []}
+        api.put("gpujobs", job)
+
+    async def answer_late(route: Route) -> None:
+        answer = await route.fetch()
+        if left:
+            change(priority := left.pop(0))
+            await shows(page, f"Waits with priority {priority}")
+        await route.fulfill(response=answer)
+
+    await page.route("**/api/v3/jobs/red/next", answer_late)
+    change(20)
+    await expect(page.locator("pre", has_text="kind: GPUJob")).to_contain_text("priority: 40", timeout=PATIENCE_MS)
+
+
 async def test_plan_map_waste_and_settings_show_whose_the_devices_are(window: Window) -> None:
     page = await window.sign_in("red-token", path="plan?hours=24")
     await expect(page.get_by_role("row", name="1 train")).to_contain_text("no limit")
@@ -272,6 +297,8 @@ async def test_the_whole_console_speaks_chinese(window: Window) -> None:
     # A message with a clause that is not translated.
     await shows(page, "Waits for next")
     await expect(page.locator("html")).to_have_attribute("lang", "zh-Hans")
+    await page.goto(f"{window.url}/console/job/red/next")
+    await shows(page, "：届时 a 上已有 1 个作业结束，前提是它们用去时限的比例与同类作业相同")
 
 
 async def test_no_page_has_an_english_sentence_in_chinese(browser: Browser, face: Face) -> None:

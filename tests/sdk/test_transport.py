@@ -124,7 +124,7 @@ def job(**fields: Any) -> dict[str, Any]:
     texts = dict.fromkeys(("displayName", "uid", "user", "project", "reason", "message", "request"), "")
     texts |= dict.fromkeys(("basis", "submittedAt", "idle"), "")
     numbers = {"gpus": 1, "workers": 1, "priority": 10, "reservation": False, "simulated": False}
-    lists = {key: list[Any]() for key in ("details", "dependencies", "nodes", "devices")}
+    lists = {key: list[Any]() for key in ("details", "basisDetails", "dependencies", "nodes", "devices")}
     return {**known, **texts, **numbers, **lists, "namespace": "red", "name": "new", "phase": "Queued", **fields}
 
 

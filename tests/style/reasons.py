@@ -23,7 +23,8 @@ Each GPUJob says in `status.reason` why it is in its phase, in `status.message` 
 in `status.details` the clauses of that sentence as codes and parameters. A program that speaks another language
 renders them from its own templates; the [console](console.md) does so for Chinese (`console/src/reasons`). REST v3,
 the SDK and `-o json` have the same three fields. Explanations (`summary`) and problems of REST (`detail`) have their
-clauses in `details` too, and so have the notes, changes, causes and nodes of explanations.
+clauses in `details` too, and so have the notes, changes, causes and nodes of explanations. What an estimated start
+rests on (`basis`) has its clauses in `basisDetails`.
 
 This page is generated from `dovetail.api.reasons` (`python -m tests.style.reasons`). What a reason means for a job, and
 what to do, is in [gpujob.md](gpujob.md).
@@ -56,6 +57,7 @@ _TITLES: Final = {
     "arrays": "Arrays",
     "end": "Ends, and running jobs",
     "conditions": "Conditions",
+    "estimates": "What an estimated start rests on",
     "events": "Events",
     "quotas": "GPUQuotas",
     "refusals": "Refusals of nodes",

@@ -49,18 +49,7 @@ export const English = ({ text }: { text: string }) => <span lang="en">{withLoca
 // A sentence of the API with its clauses, in the language of the page where each clause is translated.
 export const Said = ({ message, details }: { message: string; details: JobRow["details"] }) => {
   if (!speaks({ message, details })) return <English text={capital(message)} />;
-  const text = capital(messageOf({ message, details }));
-  // What an estimate rests on has no codes.
-  const basis = details.find((each) => each.code === "OnBasis")?.parameters.basis;
-  const at = basis ? text.indexOf(basis) : -1;
-  if (!basis || at < 0) return <>{withLocalTimes(text)}</>;
-  return (
-    <>
-      {withLocalTimes(text.slice(0, at))}
-      <English text={basis} />
-      {withLocalTimes(text.slice(at + basis.length))}
-    </>
-  );
+  return <>{withLocalTimes(capital(messageOf({ message, details })))}</>;
 };
 
 const capital = (text: string): string => text.slice(0, 1).toUpperCase() + text.slice(1);

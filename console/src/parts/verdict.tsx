@@ -4,7 +4,7 @@ import type { DryRun } from "../api/types";
 import { Badge } from "../design/badge";
 import { duration } from "../format";
 import { messageOf } from "../reasons";
-import { English } from "./basics";
+import { Said } from "./basics";
 import { t } from "../texts";
 
 const TONES = { Starts: "good", Waits: "warn", Never: "bad", Blocked: "warn", NotBefore: "warn", Invalid: "bad" } as const;
@@ -28,7 +28,7 @@ export function Verdict({ said }: { said: DryRun }) {
       {said.message && <p>{messageOf(said)}</p>}
       {said.outcome === "Waits" && <p>{startOf(said)}</p>}
       {said.preemption && <p>{preemptionOf(said.preemption)}</p>}
-      {said.start?.basis && <p class="note basis"><English text={said.start.basis} /></p>}
+      {said.start?.basis && <p class="note basis"><Said message={said.start.basis} details={said.start.basisDetails ?? []} /></p>}
     </>
   );
 }

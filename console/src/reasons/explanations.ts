@@ -40,7 +40,6 @@ export const EXPLANATIONS: Templates = {
   StatusWords: "{message}",
   AtPlace: "在队列中位于第 {position} 位",
   ExpectedAt: "预计于 {time} 启动",
-  OnBasis: "（依据：{basis}）",
   StartBounds: "范围（十次启动中约九次在此之内）：{earliest} 至 {latest}",
   BoundsHeld: "（此处最近的作业有 {percent}% 符合）",
   RoomKept: "已在 {nodes} 上为其 worker 预留位置，最晚于 {time} 使用",

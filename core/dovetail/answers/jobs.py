@@ -48,9 +48,9 @@ class JobRow(Row, frozen=True, kw_only=True):
     `name` is that of the object, and `displayName` is what people call the job. `request` is what each worker requests,
     and `gpus` the number of GPUs of all workers. `device` is what it runs on: `cpu` also for one that runs without the
     GPUs it requests. `simulated` says that nothing of it really runs. `position` is its place in the queue, from 1.
-    `earliest` and `latest` are the bounds of `estimatedStart`, which rests on `basis`. `endsBy` is when the lease or
-    the time limit ends the job, from its start or its estimated start. `idle` says since when it leaves its GPUs idle,
-    by the idle policy; empty if it does not.
+    `earliest` and `latest` are the bounds of `estimatedStart`, which rests on `basis` with the clauses `basisDetails`.
+    `endsBy` is when the lease or the time limit ends the job, from its start or its estimated start. `idle` says
+    since when it leaves its GPUs idle, by the idle policy; empty if it does not.
     """
 
     namespace: str
@@ -76,6 +76,7 @@ class JobRow(Row, frozen=True, kw_only=True):
     earliest: str | None
     latest: str | None
     basis: str
+    basis_details: list[MessageDetail] = []
     dependencies: list[JobDependency]
     nodes: list[str]
     devices: list[AssignedDevice]
@@ -155,7 +156,7 @@ class Removed(Row, frozen=True, kw_only=True):
 class Position(Row, frozen=True, kw_only=True):
     """The place of a job in the queue; null for one that does not wait for room.
 
-    `details` are the clauses of the message as codes and parameters.
+    `details` are the clauses of the message as codes and parameters, and `basisDetails` those of `basis`.
     `boundsHeld` is how many of the latest jobs started within such bounds, a ratio.
     """
 
@@ -169,6 +170,7 @@ class Position(Row, frozen=True, kw_only=True):
     latest: str | None
     bounds_held: float | None
     basis: str
+    basis_details: list[MessageDetail] = []
 
 
 class EventRow(Row, frozen=True, kw_only=True):
@@ -215,6 +217,7 @@ def job_row(job: GPUJob) -> JobRow:
         earliest=None if place is None else place.estimated_start_earliest,
         latest=None if place is None else place.estimated_start_latest,
         basis="" if place is None else place.basis,
+        basis_details=[] if place is None else place.basis_details,
         dependencies=_dependencies(job),
         nodes=status.nodes,
         devices=status.devices,
@@ -278,6 +281,7 @@ def position_of(job: GPUJob) -> Position:
         latest=None if place is None else place.estimated_start_latest,
         bounds_held=None if place is None else place.bounds_held,
         basis="" if place is None else place.basis,
+        basis_details=[] if place is None else place.basis_details,
     )
 
 

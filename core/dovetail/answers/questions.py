@@ -24,13 +24,14 @@ class DryRunStart(Row, frozen=True, kw_only=True):
     """The estimated start, in seconds from now, once other jobs have ended.
 
     Nine of ten simulated starts are between `earliest` and `latest`; null where only the likeliest one is simulated.
-    `basis` says what the estimate assumes.
+    `basis` says what the estimate assumes, and `basisDetails` are its clauses as codes and parameters.
     """
 
     seconds: float
     earliest: float | None
     latest: float | None
     basis: str
+    basis_details: list[MessageDetail] = []
 
 
 class Victim(JobReference, frozen=True, kw_only=True):

@@ -99,6 +99,7 @@ def _start(job: GPUJob, *, now: datetime) -> DryRunStart | None:
         earliest=seconds(queue.estimated_start_earliest),
         latest=seconds(queue.estimated_start_latest),
         basis=queue.basis,
+        basis_details=queue.basis_details,
     )
 
 

@@ -194,8 +194,13 @@ class _Question:
 
     def _start_row(self, start: Start) -> DryRunStart:
         earliest, latest = start.range_seconds or (None, None)
-        basis = self._reader.readable(start.basis)
-        return DryRunStart(seconds=start.in_seconds, earliest=earliest, latest=latest, basis=basis)
+        return DryRunStart(
+            seconds=start.in_seconds,
+            earliest=earliest,
+            latest=latest,
+            basis=self._reader.readable(start.basis.message),
+            basis_details=self._reader.details(start.basis),
+        )
 
     def _cpu_in_seconds(self, reason: Reason) -> float | None:
         left = self._asked.cpu_in_seconds

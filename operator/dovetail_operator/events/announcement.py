@@ -6,7 +6,9 @@ from typing import Final
 from dovetail.api.builtin import Severity
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.reasons.capacity import COLON
 from dovetail.api.reasons.clause import NOTHING, Sentence, sentence_from
+from dovetail.api.reasons.estimates import basis_of
 from dovetail.api.reasons.events import AFTER, ENDS_AT, MOVED, ON, PHASE, STARTS_ABOUT
 from dovetail.api.resources import GPUJOBS, Resource
 from dovetail.jobs.plan import nodes_by_worker
@@ -94,10 +96,9 @@ def first_estimate(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
         time=now.estimated_start,
         earliest=now.estimated_start_earliest or now.estimated_start,
         latest=now.estimated_start_latest or now.estimated_start,
-        basis=now.basis,
     )
     # One write of the status may bring both the reason and the estimate.
-    return Announcement(about=job.metadata, severity="Normal", why=why, adds=True)
+    return Announcement(about=job.metadata, severity="Normal", why=why + COLON() + basis_of(now), adds=True)
 
 
 def _leaving(before: GPUJobStatus, *, status: GPUJobStatus) -> Sentence | None:

@@ -12,6 +12,7 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, Placement, Provisioning, QueuePlace, Reason, is_finished
 from dovetail.api.meta import key_of
 from dovetail.api.reasons.clause import NOTHING, Sentence
+from dovetail.api.reasons.estimates import VICTIMS_ENDED
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.durations import timestamp
 from dovetail.jobs.batch_job import wants_admission
@@ -44,7 +45,7 @@ from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 
 # The basis of the estimate for a job that preempts others.
-BASIS_OF_PREEMPTION: Final = "The jobs preempted for it have ended by then at the latest"
+BASIS_OF_PREEMPTION: Final = VICTIMS_ENDED()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -312,7 +313,8 @@ def _by_way(place: QueuePlace, *, at: str, now: datetime) -> QueuePlace:
         estimated_start=at,
         estimated_start_earliest=timestamp(now),
         estimated_start_latest=at,
-        basis=BASIS_OF_PREEMPTION,
+        basis=BASIS_OF_PREEMPTION.message,
+        basis_details=BASIS_OF_PREEMPTION.listed,
     )
 
 

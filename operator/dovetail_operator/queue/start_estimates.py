@@ -129,7 +129,11 @@ class StartEstimates:
         """
         for uid, place in self.places.items():
             known = self._state.decisions.verdicts.get(uid)
-            if isinstance(known, Waits) and known.queue is not None and known.queue.basis != BASIS_OF_PREEMPTION:
+            if (
+                isinstance(known, Waits)
+                and known.queue is not None
+                and known.queue.basis != BASIS_OF_PREEMPTION.message
+            ):
                 position, reserved = known.queue.position, known.queue.reserved
                 queue = msgspec.structs.replace(place, position=position, reserved=reserved)
                 news = msgspec.structs.replace(known, queue=queue)
@@ -143,7 +147,7 @@ class StartEstimates:
             known = self._state.decisions.verdicts.get(uid)
             if uid in places or not isinstance(known, Waits) or known.queue is None:
                 continue
-            if known.queue.estimated_start is not None and known.queue.basis != BASIS_OF_PREEMPTION:
+            if known.queue.estimated_start is not None and known.queue.basis != BASIS_OF_PREEMPTION.message:
                 queue = QueuePlace(position=known.queue.position, reserved=known.queue.reserved)
                 news, rank = msgspec.structs.replace(known, queue=queue), queue.position - 1
                 self._updates.update(news, before=known, rank=rank, key=key, at_once=True)

@@ -7,7 +7,7 @@ from dovetail import names
 from dovetail.answers.jobs import event_rows, job_details, job_row, position_of
 from dovetail.api.builtin import Event
 from dovetail.api.gpujob import Dependency, DependencyStatus, QueuePlace
-from dovetail.api.meta import Condition, ObjectMeta
+from dovetail.api.meta import Condition, MessageDetail, ObjectMeta
 from tests.cli.builders import ago, make_job
 
 
@@ -27,12 +27,14 @@ def test_a_row_of_a_waiting_job_has_its_place_in_the_queue() -> None:
         estimated_start_latest=ago(hours=-3),
         bounds_held=0.9,
         basis="1 job has ended by then",
+        basis_details=[MessageDetail(code="OnBasis", parameters={"basis": "1 job has ended by then"})],
     )
     job = make_job(queue=place, phase="Queued", reason="Resources", message="Need 4 GPUs, only 1 available")
     row, position = job_row(job), position_of(job)
     for found in (row, position):
         assert (found.position, found.estimated_start, found.basis) == (3, ago(hours=-2), "1 job has ended by then")
         assert (found.earliest, found.latest) == (ago(hours=-1), ago(hours=-3))
+        assert [each.code for each in found.basis_details] == ["OnBasis"]
         assert (found.reason, found.message) == ("Resources", "Need 4 GPUs, only 1 available")
     assert position.bounds_held == 0.9
 

@@ -93,9 +93,7 @@ def test_a_preemption_is_foretold_where_the_job_starts_sooner_by_it(
     rules = Rules(gap=5, min_run_seconds=300.0, grace_seconds=20.0)
     others = PreemptionView(running=[victim], rules=rules, jobs={job.metadata.uid: job})
     prepared = replace(prepared, others=others)
-    monkeypatch.setattr(
-        QueueView, "start_of", lambda _queue, asked, **_: Start(key=asked.key, in_seconds=start, basis="ends")
-    )
+    monkeypatch.setattr(QueueView, "start_of", lambda _queue, asked, **_: Start(key=asked.key, in_seconds=start))
     found = dry_run_on(prepared, job=make_job("asked", gpu="1", priority=200))
     assert found.start is not None
     assert found.start.seconds == start

@@ -158,7 +158,7 @@ def assert_same_start(foretold: DryRun, *, state: State, asked: GPUJob) -> None:
     start = foretold.start
     assert (None if start is None else timestamp(after(NOW, seconds=start.seconds + 0.5))) == expected
     if place is not None and start is not None:
-        assert start.basis == place.basis
+        assert (start.basis, start.basis_details) == (place.basis, place.basis_details)
 
 
 def test_explain_gives_each_waiting_job_the_operator_s_reason(subtests: pytest.Subtests) -> None:

@@ -71,6 +71,7 @@ def job_row(job: Values) -> Values:
         "earliest": queue.get("estimatedStartEarliest"),
         "latest": queue.get("estimatedStartLatest"),
         "basis": queue.get("basis", ""),
+        "basisDetails": queue.get("basisDetails", []),
         "dependencies": [
             {"name": each["name"], "condition": each.get("condition", "Succeeded"), "state": met.get(each["name"])}
             for each in spec.get("dependencies", ())
@@ -101,6 +102,7 @@ def position(job: Values) -> Values:
         "latest": queue.get("estimatedStartLatest"),
         "boundsHeld": queue.get("boundsHeld"),
         "basis": queue.get("basis", ""),
+        "basisDetails": queue.get("basisDetails", []),
     }
 
 

@@ -163,6 +163,7 @@ def jobs(tenant: Tenant) -> list[tuple[str, Values]]:
         "estimatedStartLatest": f"{day}:40:00Z",
         "boundsHeld": 0.75 + at / 8,
         "basis": tenant.mark("waits", "basis"),
+        "basisDetails": [{"code": "OnBasis", "parameters": {"basis": tenant.mark("waits", "basis")}}],
         "reserved": {
             "time": f"2026-11-01T0{5 + at}:00:00Z",
             "nodes": [{"name": "one", "workers": 1}, {"name": "two", "workers": 1}],

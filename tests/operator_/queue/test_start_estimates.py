@@ -131,7 +131,7 @@ def test_a_job_that_meanwhile_may_start_or_never_can_gets_no_estimate_in_its_ver
 
 def test_an_estimate_of_a_preemption_is_not_replaced() -> None:
     async def scenario(rig: Rig) -> None:
-        rig.say(position=1, estimated_start=at(60), basis=BASIS_OF_PREEMPTION)
+        rig.say(position=1, estimated_start=at(60), basis=BASIS_OF_PREEMPTION.message)
         await rig.estimate()
 
     rig = play(scenario)

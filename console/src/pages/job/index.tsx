@@ -96,27 +96,33 @@ function useDetails(namespace: string, name: string, listed: JobRow | undefined)
   const asking = useRef(false);
   const before = sequence() < 0;
   const changed = listed ? stateOf(listed) : "";
+  // What a question that is under way goes on with: the state, and the path of the job that the page shows.
   const latest = useRef(changed);
   latest.current = changed;
+  const path = useRef("");
+  path.current = jobPath(namespace, name);
   useEffect(() => {
-    const ask = async (again: boolean): Promise<void> => {
+    const ask = async (): Promise<void> => {
       asking.current = true;
       try {
-        details.value = await get<JobDetails>(jobPath(namespace, name));
+        // The list may have been read later than an answer: each of its states is asked about twice at most.
+        for (let state = "", times = 0; state !== latest.current || times < 2; ) {
+          times = state === latest.current ? times + 1 : 1;
+          state = latest.current;
+          details.value = await get<JobDetails>(path.current);
+          if (!latest.current || !differs(latest.current)) break;
+        }
       } catch (error) {
         if (!(error instanceof ApiError)) details.value = null;
-        again = false;
       }
       asking.current = false;
-      // The list may have been read later than this.
-      if (again && latest.current && differs(latest.current)) await ask(false);
     };
     const known = (): string | null => {
       const found = details.peek();
       return found && stateOf(found.row);
     };
     const differs = (state: string): boolean => state !== known();
-    if ((changed || before) && !asking.current && differs(changed)) void ask(true);
+    if ((changed || before) && !asking.current && differs(changed)) void ask();
   }, [namespace, name, changed, before]);
   return details.value;
 }

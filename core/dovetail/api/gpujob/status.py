@@ -190,6 +190,7 @@ class QueuePlace(Described, frozen=True, kw_only=True, omit_defaults=False):
         ),
     ] = None
     basis: Annotated[str, Meta(description="What the estimate rests on, in one sentence.")] = ""
+    basis_details: MessageDetails = []
     reserved: Annotated[
         ReservedRoom | None,
         Meta(

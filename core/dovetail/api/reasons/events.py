@@ -26,7 +26,7 @@ from dovetail.api.reasons.codes import (
 ENDS_AT: Final = clause("EndsAt", "{why}: its workers are ended at {time}", reason=PREEMPTING)
 STARTS_ABOUT: Final = clause(
     "StartsAbout",
-    "Is expected to start at {time}, between {earliest} and {latest}: {basis}",
+    "Is expected to start at {time}, between {earliest} and {latest}",
     reason=START_ESTIMATED,
 )
 MOVED: Final = clause(

@@ -9,8 +9,10 @@ from dovetail.answers.questions import State
 from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus
 from dovetail.api.reasons import explain as says
+from dovetail.api.reasons.capacity import COLON
 from dovetail.api.reasons.clause import NOTHING, Sentence, sentence_from
 from dovetail.api.reasons.codes import EXCEEDS_CAPACITY, FRAGMENTATION
+from dovetail.api.reasons.estimates import basis_of
 from dovetail.cluster.batch_jobs import inferred_batch_job
 from dovetail.config.settings import Settings
 from dovetail.decoding import convert
@@ -230,7 +232,7 @@ def _in_the_queue(status: GPUJobStatus) -> list[Sentence]:
     said = [says.AT_PLACE(position=place.position)]
     if place.estimated_start is not None:
         expected = says.EXPECTED_AT(time=place.estimated_start)
-        said.append(expected + says.ON_BASIS(basis=place.basis) if place.basis else expected)
+        said.append(expected + COLON() + basis_of(place) if place.basis else expected)
         earliest, latest, held = place.estimated_start_earliest, place.estimated_start_latest, place.bounds_held
         if earliest and latest:
             bounds = says.BOUNDS(earliest=earliest, latest=latest)

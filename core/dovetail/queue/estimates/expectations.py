@@ -268,7 +268,8 @@ class Expectations:
             estimated_start=_at(now, seconds=self.misses.expected_seconds(foreseen)),
             estimated_start_earliest=_at(now, seconds=bounds.earliest_seconds),
             estimated_start_latest=_at(now, seconds=bounds.latest_seconds),
-            basis=start.basis,
+            basis=start.basis.message,
+            basis_details=start.basis.listed,
             bounds_held=self.misses.held.level,
         )
 

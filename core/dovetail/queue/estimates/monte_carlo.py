@@ -71,7 +71,7 @@ def foresee_with_range(
     if only is not None and all(job.key != only for job in pending):
         return
     cycles = 0
-    for start in play(pending, look=look, only=only):
+    for start in play(pending, look=look, only=only, explains=True):
         central += [] if start is None or only not in {None, start.key} else [start]
         cycles += start is None
         if most_cycles is not None and cycles > most_cycles:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dovetail.api.reasons import estimates as says
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.queue.cycle import SchedulingCycle
@@ -14,20 +16,19 @@ from dovetail.queue.verdicts import Admitted
 # How many jobs of the queue get an estimate, and how many ends are simulated: later ones are too uncertain.
 FORESEEN_JOBS: Final = 100
 _ENDS_AHEAD: Final = 300
-_ON_CPU: Final = "It runs on the CPU from then on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """The estimated start of the job `key`, which requests `gpus` GPUs, in `in_seconds`.
 
-    `basis` says in one sentence what the estimate assumes. `range_seconds` contains nine of ten simulated starts; None
-    without simulated futures.
+    `basis` says in one sentence what the estimate assumes, where the simulation explains its starts. `range_seconds`
+    contains nine of ten simulated starts; None without simulated futures.
     """
 
     key: str
     in_seconds: float
-    basis: str
+    basis: Sentence = NOTHING
     gpus: float = 0.0
     range_seconds: tuple[float, float] | None = None
 
@@ -47,7 +48,7 @@ def foresee(
     Yields None between two cycles, so that the caller can spread a long simulation over several turns.
     """
     look = SchedulingCycle(ledger, sites=sites, leaving=leaving, gate=gate)
-    return play(first_that_wait(look.in_order(waiting), look=look), look=look)
+    return play(first_that_wait(look.in_order(waiting), look=look), look=look, explains=True)
 
 
 def play(
@@ -56,19 +57,22 @@ def play(
     look: SchedulingCycle,
     coming: Iterable[tuple[float, Candidate]] = (),
     only: str | None = None,
+    explains: bool = False,
 ) -> Iterator[Start | None]:
     """Simulate the cycles after the first one, in which the `pending` jobs have to wait.
 
     `coming` are the jobs that arrive: (seconds, job), by time. One takes part from the next end on: it may take what
-    that end frees. With `only`, the simulation ends once this job has started.
+    that end frees. With `only`, the simulation ends once this job has started. With `explains`, each start has
+    its basis.
     """
-    over, awaited = _Over(), _Awaited(coming)
+    over, awaited = _Over() if explains else None, _Awaited(coming)
     foreseen = {job.key for job in pending}
     for _ in range(_ENDS_AHEAD):
         ended = look.advance() if foreseen else None
         if ended is None:
             return
-        over.add(ended)
+        if over is not None:
+            over.add(ended)
         yield None
         left = []
         for job in awaited.merged_with(pending, look=look):
@@ -88,14 +92,16 @@ def _without_gpus(job: Candidate, *, before: float) -> Start | None:
     """The start of a job that ran on the CPU before this time, in seconds; None if it still waits then."""
     if job.cpu_in_seconds is None or job.cpu_in_seconds >= before:
         return None
-    return Start(key=job.key, in_seconds=job.cpu_in_seconds, basis=_ON_CPU)
+    return Start(key=job.key, in_seconds=job.cpu_in_seconds, basis=says.ON_CPU_FROM_THEN())
 
 
-def _start_now(job: Candidate, *, look: SchedulingCycle, over: "_Over") -> Start | None:
+def _start_now(job: Candidate, *, look: SchedulingCycle, over: "_Over | None") -> Start | None:
     verdict = look.at(job)
     if not isinstance(verdict, Admitted):
         return None
-    basis = _ON_CPU if verdict.on_cpu else over.basis(verdict.claims, at=look)
+    basis = NOTHING
+    if over is not None:
+        basis = says.ON_CPU_FROM_THEN() if verdict.on_cpu else over.basis(verdict.claims, at=look)
     return Start(key=job.key, in_seconds=look.now, basis=basis, gpus=job.gpus)
 
 
@@ -139,23 +145,20 @@ class _Over:
             if leaving.expected_seconds < leaving.at_seconds:
                 self._early.add(leaving.job)
 
-    def basis(self, claims: Iterable[Claim], *, at: SchedulingCycle) -> str:
+    def basis(self, claims: Iterable[Claim], *, at: SchedulingCycle) -> Sentence:
         """The sentence about the ends on the nodes of `claims`."""
         nodes = sorted({claim.node for claim in claims})
         ended = {job: assumed for node in nodes for job, assumed in self._ended.get(node, {}).items()}
-        over = "a reservation is over by then"
         if not ended:
-            return over.capitalize() if at.is_after_windows else "Its turn comes after jobs before it"
-        return self._of_jobs(nodes, ended=ended) + (f", and {over}" if at.is_after_windows else "")
+            return says.WINDOW_OVER() if at.is_after_windows else says.ITS_TURN()
+        return self._of_jobs(nodes, ended=ended) + (says.AND_WINDOW_OVER() if at.is_after_windows else NOTHING)
 
-    def _of_jobs(self, nodes: Sequence[str], *, ended: Mapping[str, bool]) -> str:
-        where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
-        who = f"{len(ended)} job{'s have' if len(ended) > 1 else ' has'} ended on {where} by then at the latest"
-        assumed = sum(ended.values())
+    def _of_jobs(self, nodes: Sequence[str], *, ended: Mapping[str, bool]) -> Sentence:
+        many, jobs, assumed = len(nodes), len(ended), sum(ended.values())
+        found = (
+            says.ENDED_ON_NODE(jobs=jobs, node=nodes[0]) if many == 1 else says.ENDED_ON_NODES(jobs=jobs, nodes=many)
+        )
         if not self._early.isdisjoint(ended):
-            early = who.removesuffix(" at the latest")
-            like = f"{early}, if they use as much of their time limits as jobs like them did"
-            return f"{like}, and {assumed} without one run as long as is configured" if assumed else like
-        if not assumed:
-            return f"{who}, by the time limits"
-        return f"{who.removesuffix(' at the latest')}, if {assumed} without a time limit run as long as is configured"
+            like = found + says.AS_JOBS_LIKE_THEM()
+            return like + says.AND_AS_CONFIGURED(jobs=assumed) if assumed else like
+        return found + (says.AS_CONFIGURED(jobs=assumed) if assumed else says.BY_TIME_LIMITS())

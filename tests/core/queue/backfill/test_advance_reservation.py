@@ -254,7 +254,7 @@ def test_what_a_start_rests_on_names_the_reservation_that_is_over() -> None:
     window = replace(SOON, at_seconds=0.0, until_seconds=2 * HOUR)
     windows = Windows(reservations=placed([window], ledger=ledger, leaving=leaving), wanted=[window])
     starts = foresee_with_range([make_job("x", "4")], ledger=ledger, sites={}, leaving=leaving, windows=windows)
-    assert [(start.in_seconds, start.basis) for start in starts if start is not None] == [
+    assert [(start.in_seconds, start.basis.message) for start in starts if start is not None] == [
         (2 * HOUR, "1 job has ended on n by then at the latest, by the time limits, and a reservation is over by then")
     ]
 

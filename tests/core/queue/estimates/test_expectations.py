@@ -5,6 +5,8 @@ from itertools import islice
 
 import pytest
 
+from dovetail.api.reasons.catalog import rendered
+from dovetail.api.reasons.estimates import ITS_TURN
 from dovetail.queue.estimates.expectations import REMEMBERED, Expectations, groups_of
 from dovetail.queue.estimates.simulation import Start
 from dovetail_operator.queue.cycle import survey
@@ -40,7 +42,7 @@ def test_jobs_that_somebody_ended_tell_nothing_and_none_counts_twice() -> None:
 
 
 def start(key: str, seconds: float) -> Start:
-    return Start(key=key, in_seconds=seconds, basis="because")
+    return Start(key=key, in_seconds=seconds, basis=ITS_TURN())
 
 
 def test_the_bounds_are_learned_from_starts_that_were_foreseen() -> None:
@@ -50,7 +52,7 @@ def test_the_bounds_are_learned_from_starts_that_were_foreseen() -> None:
         expectations.place(start(f"uid-x{number}", 940), now=NOW)
         expectations.observe(make_job(f"x{number}", status={"phase": "Running", "startTime": at(940)}))
     after = expectations.place(ranged, now=NOW)
-    assert (after.estimated_start, after.basis) == (at(1940), "because")
+    assert (after.estimated_start, after.basis) == (at(1940), "Its turn comes after jobs before it")
     assert before.estimated_start_earliest is not None
     assert after.estimated_start_earliest is not None
     assert before.estimated_start_earliest < after.estimated_start_earliest
@@ -120,6 +122,9 @@ def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
     assert key == "uid-waits"
     assert place.estimated_start == at(2000)
     assert place.basis == "1 job has ended on a by then, if they use as much of their time limits as jobs like them did"
+    assert rendered(place.basis_details).message == place.basis
+    assert [each.code for each in place.basis_details] == ["EndedOnNode", "AsJobsLikeThem"]
+    assert place.basis_details[0].parameters == {"jobs": "1", "node": "a"}
 
 
 def test_where_run_times_differ_the_start_is_in_the_midst_of_what_was_played_and_the_bounds_are_wide() -> None:

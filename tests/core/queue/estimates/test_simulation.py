@@ -52,7 +52,7 @@ def test_a_job_is_foreseen_on_the_cpu_where_it_stops_waiting_for_gpus_and_the_ne
     patient = replace(make_job("patient", "4", hours=2, at=2), cpu_in_seconds=9 * HOUR)
     found = starts(impatient, make_job("next", "4", hours=2, at=1), patient, ledger=ledger, leaving=leaving)
     assert hours(found) == {"impatient": 1, "next": 3, "patient": 5}
-    assert found["impatient"].basis == "It runs on the CPU from then on"
+    assert found["impatient"].basis.message == "It runs on the CPU from then on"
 
 
 def test_a_job_that_no_end_makes_room_for_has_no_estimate() -> None:
@@ -75,7 +75,15 @@ def test_a_job_that_no_end_makes_room_for_has_no_estimate() -> None:
 def test_the_basis_says_whose_end_is_counted_on(running: list[Candidate], basis: str) -> None:
     ledger = make_ledger(a=4)
     leaving = [each for job in running for each in run(ledger, job)]
-    assert starts(LARGE, ledger=ledger, leaving=leaving)["large"].basis == basis
+    assert starts(LARGE, ledger=ledger, leaving=leaving)["large"].basis.message == basis
+
+
+def test_the_basis_of_a_gang_counts_the_nodes() -> None:
+    ledger = make_ledger(a=4, b=4)
+    leaving = [each for name in "rs" for each in run(ledger, make_job(name, "4", hours=3))]
+    basis = starts(replace(LARGE, workers=2), ledger=ledger, leaving=leaving)["large"].basis
+    assert basis.message == "2 jobs have ended on 2 nodes by then at the latest, by the time limits"
+    assert [each.code for each in basis.clauses] == ["EndedOnNodes", "ByTimeLimits"]
 
 
 def test_only_the_first_jobs_are_foreseen() -> None:
