@@ -39,7 +39,7 @@ from queue_workload import DEVICES, gpus_of
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.estimates.calibration import Bounds, Foreseen, Misses
-from dovetail.queue.estimates.expectations import Arrivals, RunTimesUsed
+from dovetail.queue.estimates.expectations import Arrivals, RunTimesUsed, about
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
 from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
 from dovetail.simulator.queue_replay import Policy, Running, Scene, Submission, easy_backfill, likely, play
@@ -348,7 +348,7 @@ def _median(values: Iterable[float]) -> float:
 def _groups(job: Candidate) -> tuple[str, ...]:
     """As the operator has them, of one user: the runs of one work by their name first."""
     limit, what = f"limit {job.run_seconds:.0f}", f"{job.workers}x{job.ask.gpu}"
-    return f"{job.name.rpartition('-')[0]}/{what}/{limit}", f"{what}/{limit}", limit, what
+    return f"{job.name.rpartition('-')[0]}/{what}/{limit}", f"{what}/{limit}", limit, about(job.run_seconds), what
 
 
 def compare(

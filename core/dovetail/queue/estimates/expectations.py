@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import count
-from math import floor
+from math import floor, log2
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob, Phase, QueuePlace
@@ -29,6 +29,7 @@ _BY_ITSELF: Final[frozenset[Phase]] = frozenset({"Succeeded", "Failed", "TimedOu
 _RUN: Final = re.compile(r"(-[bcdfghjklmnpqrstvwxz2456789]{5}|[-.]?[0-9]+)$")
 
 
+_HOUR: Final = 3_600.0
 _DAY: Final = 86_400.0
 # The number of days that predictions use, and the most jobs that are remembered.
 _DAYS: Final = 7
@@ -66,20 +67,16 @@ class _Latest:
         if len(self._by_age) > _REMEMBERED:
             del self._sorted[bisect_left(self._sorted, self._by_age.popleft())]
 
-    def quantile(self, part: float, *, above: float = float("-inf")) -> float | None:
-        """The quantile `part`, 0 to 1, of the values from `above` on; None without any."""
-        first = bisect_left(self._sorted, above)
-        left = len(self._sorted) - first
-        if not left:
-            return None
-        return self._sorted[first + min(left - 1, int(part * left))]
+    def above(self, value: float) -> list[float]:
+        """The values from this one on, in ascending order."""
+        return self._sorted[bisect_left(self._sorted, value) :]
 
 
 class RunTimesUsed:
     """The part of its time limit that a job uses: users request more time than they need.
 
-    It is that of the ended jobs of the most similar group that has enough of them, otherwise of all jobs.
-    Groups of a job are ordered from the most similar to the widest.
+    It is that of the ended jobs of the most similar group that has enough of them, otherwise of all jobs. A job that
+    runs is compared with those that ran as long. Groups of a job are ordered from the most similar to the widest.
     """
 
     def __init__(self) -> None:
@@ -100,9 +97,10 @@ class RunTimesUsed:
             del self._of_group[next(iter(self._of_group))]
         self._reckoned.clear()
 
-    def knows(self, groups: Sequence[str]) -> bool:
+    @property
+    def is_enough(self) -> bool:
         """Whether enough jobs have ended for an estimate."""
-        return self._known(groups) is not None
+        return len(self._of_all) >= _ENOUGH
 
     def expected_seconds(
         self, groups: Sequence[str], *, limit_seconds: float, so_far_seconds: float = 0.0, part: float = 0.5
@@ -112,37 +110,50 @@ class RunTimesUsed:
         It is the quantile `part` of similar jobs.
         """
         so_far = min(1.0, so_far_seconds / limit_seconds)
-        known = self._known(groups)
-        used = None if known is None else known.quantile(part, above=so_far)
-        if used is None:
-            # It has run longer than all others, or there are none: it may end at any time until its limit.
-            used = max(_BEFORE, so_far + part * (1.0 - so_far))
-        return limit_seconds * max(used, so_far, _LEAST)
+        known = self._comparable(groups, above=so_far)
+        return _expected(known, part=part, so_far=so_far) * limit_seconds
 
     def range_seconds(
         self, groups: tuple[str, ...], *, limit_seconds: float, so_far_seconds: float = 0.0
     ) -> tuple[float, ...] | None:
         """The same for each of `PARTS`, in seconds; None where too little is known."""
-        if not self.knows(groups):
+        if not self.is_enough:
             return None
         found = None if so_far_seconds else self._reckoned.get((groups, limit_seconds))
         if found is None:
-            found = tuple(
-                self.expected_seconds(groups, limit_seconds=limit_seconds, so_far_seconds=so_far_seconds, part=part)
-                for part in PARTS
-            )
+            so_far = min(1.0, so_far_seconds / limit_seconds)
+            known = self._comparable(groups, above=so_far)
+            found = tuple(_expected(known, part=part, so_far=so_far) * limit_seconds for part in PARTS)
         if not so_far_seconds:
             # Cached: thousands of similar jobs wait, and each cycle asks for all of them.
             self._reckoned[groups, limit_seconds] = found
         return found
 
-    def _known(self, groups: Sequence[str]) -> _Latest | None:
-        """The most similar group of which enough jobs have ended."""
-        for group in groups:
-            known = self._of_group.get(group)
-            if known is not None and len(known) >= _ENOUGH:
-                return known
-        return self._of_all if len(self._of_all) >= _ENOUGH else None
+    def _comparable(self, groups: Sequence[str], *, above: float) -> list[float]:
+        """What jobs used that used at least `above`, in ascending order; empty if too few jobs have ended.
+
+        They are of the most similar group that has enough of them. A group that has fewer adds them to those of the
+        next one, in which they are again: the more similar a job, the more it weighs.
+        """
+        if not self.is_enough:
+            return []
+        found: list[float] = []
+        for known in (*(self._of_group.get(group) for group in groups), self._of_all):
+            if known is None:
+                continue
+            more = known.above(above)
+            found = sorted([*found, *more]) if found else more
+            if len(found) >= _ENOUGH:
+                break
+        return found
+
+
+def _expected(known: Sequence[float], *, part: float, so_far: float) -> float:
+    """The quantile `part`, 0 to 1, of what the `known` jobs used, for a job that has used `so_far`."""
+    # It has run longer than all others, or there are none: it may end at any time until its limit.
+    until_limit = max(_BEFORE, so_far + part * (1.0 - so_far))
+    used = known[min(len(known) - 1, int(part * len(known)))] if known else until_limit
+    return max(used, so_far, _LEAST)
 
 
 class Arrivals:
@@ -227,12 +238,12 @@ class Expectations:
     def run_seconds(self, job: GPUJob, *, so_far_seconds: float = 0.0) -> float | None:
         """The expected run time of the job in total.
 
-        None without a limit, or when no similar jobs are known.
+        None without a limit, or while too few jobs have ended.
         """
-        limit, groups = job.spec.active_deadline_seconds, groups_of(job)
-        if limit is None or not self._used.knows(groups):
+        limit = job.spec.active_deadline_seconds
+        if limit is None or not self._used.is_enough:
             return None
-        return self._used.expected_seconds(groups, limit_seconds=limit, so_far_seconds=so_far_seconds)
+        return self._used.expected_seconds(groups_of(job), limit_seconds=limit, so_far_seconds=so_far_seconds)
 
     def range_seconds(self, job: GPUJob, *, so_far_seconds: float = 0.0) -> tuple[float, ...] | None:
         """Equally likely run times in ascending order, in seconds; None when they are not known."""
@@ -283,7 +294,8 @@ def _at(now: datetime, *, seconds: float) -> str:
 def groups_of(job: GPUJob) -> tuple[str, ...]:
     """The groups of similar jobs, the most similar first.
 
-    They range from the same work of the same user to all jobs with the same limit or request.
+    They range from the same work of the same user to all jobs with the same or about the same limit, or the same
+    request.
     """
     namespace, limit = job.metadata.namespace, job.spec.active_deadline_seconds
     user, what = job.metadata.annotations.get(USER, ""), f"{job.spec.workers}x{job.status.request}"
@@ -291,5 +303,14 @@ def groups_of(job: GPUJob) -> tuple[str, ...]:
         f"{namespace}/{user}/{_RUN.sub('', job.metadata.name)}/{what}/{limit}",
         f"{namespace}/{what}/{limit}",
         f"limit {limit}",
+        about(limit),
         f"{namespace}/{what}",
     )
+
+
+def about(limit: float | None) -> str:
+    """The group of jobs whose limits are nearest to the same power of two hours.
+
+    Few jobs share a limit that is no round number, and how much of a limit is used depends on its size.
+    """
+    return "no limit" if limit is None else f"limit about 2^{round(log2(max(1.0, limit) / _HOUR))} h"

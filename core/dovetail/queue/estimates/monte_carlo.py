@@ -4,6 +4,7 @@ In each future every job runs as long as a similar job may, and jobs of higher p
 draws follow from the job and the number of the play, so that the same queue always gives the same estimates.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from hashlib import blake2b
@@ -27,6 +28,10 @@ _LEAST_PLAYS: Final = 4
 _LOOKS: Final = 1_500
 # The range is the shortest span that contains this share of the simulated starts.
 _WITHIN: Final = 0.9
+# An estimate is to be off by at most an hour: it is where most of the simulated starts lie within one. The likeliest
+# future counts as so many plays: few plays tell little of where most are.
+_HOUR: Final = 3_600.0
+_LIKELIEST_COUNTS: Final = 4
 
 
 class Coming(Protocol):
@@ -56,7 +61,7 @@ def foresee_with_range(
     only: str | None = None,
     most_cycles: int | None = None,
 ) -> Iterator[Start | None]:
-    """Yield the starts of the first waiting jobs: the median of the plays, with a range.
+    """Yield the starts of the first waiting jobs: the likeliest of the plays, with a range.
 
     None between two cycles.
 
@@ -144,7 +149,7 @@ class _Seen:
         self._starts.append({})
 
     def ranged(self, start: Start) -> Start:
-        """The start with the median and the range of the plays.
+        """The start at the likeliest time, with the range of the plays.
 
         In a play that ended before the job started, the end of the play counts as its start.
         """
@@ -153,7 +158,8 @@ class _Seen:
         if not found:
             return start
         early, late = _shortest(found)
-        return replace(start, in_seconds=min(max(median(found), early), late), range_seconds=(early, late))
+        likeliest = _likeliest(sorted(found + [start.in_seconds] * _LIKELIEST_COUNTS))
+        return replace(start, in_seconds=min(max(likeliest, early), late), range_seconds=(early, late))
 
 
 def _shortest(ordered: list[float]) -> tuple[float, float]:
@@ -161,3 +167,10 @@ def _shortest(ordered: list[float]) -> tuple[float, float]:
     needed = ceil(_WITHIN * len(ordered))
     first = min(range(len(ordered) - needed + 1), key=lambda at: ordered[at + needed - 1] - ordered[at])
     return ordered[first], ordered[first + needed - 1]
+
+
+def _likeliest(ordered: list[float]) -> float:
+    """The median of those ascending values that lie within an hour of one time: the most that do."""
+    ends = [bisect_right(ordered, value + 2 * _HOUR) for value in ordered]
+    first = max(range(len(ordered)), key=lambda at: ends[at] - at)
+    return median(ordered[first : ends[first]])

@@ -32,6 +32,20 @@ def test_jobs_that_have_ended_tell_how_long_those_like_them_run() -> None:
     assert expectations.run_seconds(make_job(status={"request": "1"})) is None
 
 
+@pytest.mark.parametrize(("limit", "expected"), [(100_000, 80_000), (130_000, 104_000), (20_000, 2_000)])
+def test_jobs_with_about_the_same_limit_tell_more_than_those_with_another(limit: int, expected: float) -> None:
+    expectations = Expectations()
+    for number in range(20):
+        # Each with a limit and a request of its own: a half of 24 to 35 hours, the others of 4 to 5 hours.
+        long = number % 2
+        own = (90_000 if long else 15_000) + 1_500 * number // (1 if long else 10)
+        ran = own * (0.8 if long else 0.1)
+        status = {"phase": "Succeeded", "startTime": at(0), "completionTime": at(ran), "request": f"{number}"}
+        expectations.observe(make_job(f"r{number}-x", status=status, activeDeadlineSeconds=own))
+    asked = make_job("another", status={"request": "1(V100)"}, activeDeadlineSeconds=limit)
+    assert expectations.run_seconds(asked) == pytest.approx(expected, rel=0.01)
+
+
 def test_jobs_that_somebody_ended_tell_nothing_and_none_counts_twice() -> None:
     expectations = Expectations()
     for _ in range(20):

@@ -115,6 +115,23 @@ def test_fifteen_futures_are_played_each_with_a_draw_of_its_own() -> None:
     assert asked == [(number, 20) for number in range(15)]
 
 
+@pytest.mark.parametrize(
+    ("ends", "start_hours"),
+    [
+        # Fifteen plays, and the likeliest future four times: 6 h where hardly any play ends then.
+        pytest.param((6.0,) * 10, 6.0, id="all plays agree"),
+        pytest.param((1.0,) * 9 + (6.0,), 1.0, id="most plays are another time"),
+        pytest.param((1.0, 6.0, 12.0, 20.0, 29.0), 6.0, id="no two plays agree"),
+    ],
+)
+def test_an_estimate_is_where_most_futures_are_within_an_hour(ends: tuple[float, ...], start_hours: float) -> None:
+    ledger = make_ledger(a=4)
+    (leaving,) = may_end(run(ledger, make_job("r", "4", hours=30)), *ends)
+    leaving = msgspec.structs.replace(leaving, likely_seconds=6 * HOUR)
+    start = foreseen(make_job("it", "4"), ledger=ledger, leaving=[leaving])["it"]
+    assert start.in_seconds / HOUR == pytest.approx(start_hours, abs=0.1)
+
+
 def test_where_no_job_waits_no_future_is_played() -> None:
     def coming(*, play: int, above: int) -> Iterable[tuple[float, Candidate]]:
         raise AssertionError((play, above))

@@ -34,8 +34,8 @@ def test_a_group_of_which_little_is_known_is_taken_for_like_the_others() -> None
     found = learned(*[0.4] * 10)
     found.ended(("new",), ran_seconds=1000, limit_seconds=1000)
     assert found.expected_seconds(("new",), limit_seconds=100) == pytest.approx(40)
-    assert found.knows(("never seen",))
-    assert not RunTimesUsed().knows(("team",))
+    assert found.is_enough
+    assert not RunTimesUsed().is_enough
 
 
 def test_only_the_latest_count() -> None:
@@ -49,6 +49,16 @@ def test_the_closest_group_of_which_enough_is_known_tells() -> None:
         found.ended(("team",), ran_seconds=1000 * part, limit_seconds=1000)
     assert found.expected_seconds(("same work", "team"), limit_seconds=100) == pytest.approx(20)
     assert found.expected_seconds(("other work", "team"), limit_seconds=100) == pytest.approx(60)
+
+
+def test_one_that_ran_longer_than_those_of_its_group_is_compared_with_the_next_group_too() -> None:
+    found = learned(*[0.2] * 5, 0.5, group="same work")
+    for part in [0.3] * 20 + [0.6] * 5:
+        found.ended(("team",), ran_seconds=1000 * part, limit_seconds=1000)
+    groups = ("same work", "team")
+    assert found.expected_seconds(groups, limit_seconds=100, so_far_seconds=10) == pytest.approx(20)
+    told = found.range_seconds(groups, limit_seconds=100, so_far_seconds=40) or ()
+    assert (told[0], told[-1]) == pytest.approx((50, 60))
 
 
 def test_groups_of_which_nothing_was_heard_for_long_are_forgotten() -> None:
@@ -99,7 +109,7 @@ def test_what_runs_beyond_its_limit_has_used_all_of_it() -> None:
 @pytest.mark.parametrize(("count", "knows"), [(4, False), (5, True)])
 def test_five_are_enough_to_tell(count: int, knows: bool) -> None:
     found = learned(*[0.3] * count)
-    assert (found.knows(("team",)), found.knows(())) == (knows, knows)
+    assert found.is_enough == knows
     assert found.expected_seconds(("team",), limit_seconds=100) == pytest.approx(30 if knows else 50)
 
 
@@ -132,7 +142,7 @@ def test_one_that_was_asked_before_says_what_a_new_one_says(
         for _ in range(4):
             fresh.ended(("team",), ran_seconds=200, limit_seconds=1000)
         have, want = (
-            (each.knows(groups), each.range_seconds(groups, limit_seconds=limit, so_far_seconds=seconds))
+            (each.is_enough, each.range_seconds(groups, limit_seconds=limit, so_far_seconds=seconds))
             for each in (used, fresh)
         )
         assert have == want
