@@ -188,12 +188,13 @@ class CacheMachine(RuleBasedStateMachine):
         self.put("jobs", {"metadata": meta, "spec": {"parallelism": active}, "status": {"active": active}})
 
     @rule(
-        name=st.sampled_from([CONFIGMAP_NAME, QUEUE_CONFIGMAP, EXTENDER_CONFIGMAP]),
+        name=st.sampled_from([CONFIGMAP_NAME, QUEUE_CONFIGMAP, EXTENDER_CONFIGMAP, names.ESTIMATES]),
         text=st.sampled_from(["a/cuda:0", "b/cuda:0"]),
         learned=st.sampled_from([1, 2, None]),
     )
     def configmap_changes(self, name: str, text: str, learned: int | None) -> None:
-        data = {"0": text} if name == CONFIGMAP_NAME else {KEY: "{" if learned is None else mix(learned)}
+        is_text = name in {CONFIGMAP_NAME, names.ESTIMATES}
+        data = {"0": text} if is_text else {KEY: "{" if learned is None else mix(learned)}
         self.put("configmaps", {"metadata": {"name": name, "namespace": "dovetail-system", "uid": name}, "data": data})
 
     @rule(data=st.data())
@@ -318,6 +319,7 @@ def answers(cache: ClusterCache) -> dict[str, Any]:
     return found | {
         "settings": objects.settings,
         "mixes": (objects.job_mix, objects.pod_mix),
+        "estimates": objects.estimates,
         "rows": [msgspec.to_builtins(node_row(each, sees=EVERYTHING.sees)) for each in cache.node_uses()],
         "stale": [(each.name, each.stale, each.rack) for each in cache.node_uses()],
         "pods of": [sorted(key_of(pod.metadata) for pod in cache.pods_of(job)) for job in jobs],

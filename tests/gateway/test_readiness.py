@@ -17,7 +17,7 @@ from tests.gateway.served import Face
 from tests.gateway.test_cluster_machine import make_cache
 
 HEALTH = "/api/v1/gpu/health"
-KINDS = 11
+KINDS = 12
 
 
 def listed_but(missing: int) -> tuple[ClusterCache, str, asyncio.Event]:
@@ -104,7 +104,7 @@ def test_of_objects_that_others_have_too_only_ours_are_followed() -> None:
     found = {(each.resource.plural, each._namespace, *each._selectors.items()) for each in cache._reflectors}
     configmaps = {
         ("configmaps", "dovetail-system", ("fieldSelector", f"metadata.name={name}"))
-        for name in (CONFIGMAP_NAME, QUEUE_CONFIGMAP, EXTENDER_CONFIGMAP)
+        for name in (CONFIGMAP_NAME, QUEUE_CONFIGMAP, EXTENDER_CONFIGMAP, names.ESTIMATES)
     }
     whole = {(kind, None) for kind in ("nodes", "gpunodes", "pods", "gpujobs", "gpuquotas")}
     assert found == {*whole, *configmaps, ("jobs", None, ("labelSelector", names.LABEL_JOB))}

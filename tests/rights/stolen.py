@@ -329,7 +329,7 @@ TABLE: Final = (
                     **dict.fromkeys(_GATEWAY_READS, "list watch"),
                     **{
                         f"configmaps:dovetail-{name}": "list watch"
-                        for name in ("config", "device-indexes", "mix-of-jobs", "mix-of-pods")
+                        for name in ("config", "device-indexes", "mix-of-jobs", "mix-of-pods", "estimates")
                     },
                 },
             ),

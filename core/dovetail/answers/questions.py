@@ -23,7 +23,8 @@ class NodeShare(Row, frozen=True, kw_only=True):
 class DryRunStart(Row, frozen=True, kw_only=True):
     """The estimated start, in seconds from now, once other jobs have ended.
 
-    Nine of ten simulated starts are between `earliest` and `latest`; null where only the likeliest one is simulated.
+    Nine of ten jobs start between `earliest` and `latest`, as far as earlier estimates tell; null where only the
+    likeliest start is simulated.
     `basis` says what the estimate assumes, and `basisDetails` are its clauses as codes and parameters.
     """
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dovetail.api.builtin import Job, Node, Pod, ResourceSlice, is_terminated
 from dovetail.api.gpujob import GPUJob
@@ -45,6 +45,8 @@ class ClusterObjects:
     # What the queue's and the extender's prices have learned; None where nothing can be read.
     job_mix: MixRecord | None = None
     pod_mix: MixRecord | None = None
+    # What the operator has learned of missed estimates, as its ConfigMap has it; empty where nothing can be read.
+    estimates: Mapping[str, str] = field(default_factory=dict)
 
     def view(self) -> ClusterView:
         """Nodes, devices and what bound pods hold."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from math import isfinite
+from math import floor, isfinite
 from typing import Final
 
 from msgspec.structs import replace as with_fields
@@ -187,17 +187,19 @@ class _Question:
             refused,
             outcome="Waits",
             position=position,
-            start=None if start is None else self._start_row(start),
+            start=start,
             preemption=by_preemption,
             cpu_in_seconds=self._cpu_in_seconds(verdict.reason),
         )
 
     def _start_row(self, start: Start) -> DryRunStart:
-        earliest, latest = start.range_seconds or (None, None)
+        """The estimate as the status of a waiting job has it, to the second."""
+        seconds, bounds = self._queue.learned.expectations.expected(start)
+        is_ranged = start.range_seconds is not None
         return DryRunStart(
-            seconds=start.in_seconds,
-            earliest=earliest,
-            latest=latest,
+            seconds=floor(seconds + 0.5),
+            earliest=floor(bounds.earliest_seconds + 0.5) if is_ranged else None,
+            latest=floor(bounds.latest_seconds + 0.5) if is_ranged else None,
             basis=self._reader.readable(start.basis.message),
             basis_details=self._reader.details(start.basis),
         )
@@ -206,17 +208,18 @@ class _Question:
         left = self._asked.cpu_in_seconds
         return left if left is not None and isfinite(left) and reason in BUSY else None
 
-    def _start(self) -> Start | None:
-        return self._queue.start_of(self._asked, counted=self._counted, most_cycles=self._most_cycles)
+    def _start(self) -> DryRunStart | None:
+        start = self._queue.start_of(self._asked, counted=self._counted, most_cycles=self._most_cycles)
+        return None if start is None else self._start_row(start)
 
-    def _preempting_later(self, start: Start | None) -> DryRunPreemption | None:
+    def _preempting_later(self, start: DryRunStart | None) -> DryRunPreemption | None:
         """The preemption once other jobs have run long enough, if that is sooner than `start`."""
         for wait in self._others.ripe_in(priority=self._asked.priority):
             evictor = self._others.evictor(in_seconds=wait)
             verdict_on(self._asked, counted=self._counted, queue=self._queue, evictor=evictor)
             found = preempting(evictor, key=self._asked.key, others=self._others, reader=self._reader, in_seconds=wait)
             if found is not None:
-                return found if start is None or start.in_seconds > found.starts_in_seconds else None
+                return found if start is None or start.seconds > found.starts_in_seconds else None
         return None
 
 

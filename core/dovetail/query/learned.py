@@ -1,6 +1,7 @@
 """Estimates learned from the cluster's jobs: run times, memory and arrivals. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dovetail.api.builtin import Job
@@ -16,6 +17,7 @@ from dovetail.jobs.memory_use import Learning
 from dovetail.pods.demand import as_started, ask_of_job
 from dovetail.pods.device_plugin import asks_by_kind
 from dovetail.pods.options.annotations import check_job
+from dovetail.queue.estimates.calibration_record import calibration_in
 from dovetail.queue.estimates.expectations import Expectations
 
 
@@ -52,9 +54,14 @@ class Learned:
         return int(self.view.ledger.largest_mib * FRACTIONS[AGGRESSIVE])
 
 
-def learned_from(jobs: Sequence[GPUJob], *, settings: Settings, view: ClusterView) -> Learned:
-    """Learn from these jobs."""
+def learned_from(
+    jobs: Sequence[GPUJob], *, settings: Settings, view: ClusterView, estimates: Mapping[str, str]
+) -> Learned:
+    """Learn from these jobs, and from `estimates`: what the operator has learned of its own, which no job shows."""
     expectations = Expectations()
+    with suppress(ValueError):
+        if (known := calibration_in(estimates)) is not None:
+            expectations.misses.restore(known.factors, held=known.held)
     memory = Learning(default=settings.memory_guard, look_seconds=settings.monitor_update_interval)
     puts: tuple[Callable[[GPUJob], None], ...] = (expectations.observe, memory.observe)
     for job in jobs:

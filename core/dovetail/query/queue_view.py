@@ -249,7 +249,7 @@ def queue_view(objects: ClusterObjects, *, now: datetime, without: str = "") -> 
     quotas.observe(view.ledger, now=now, grace_seconds=rules_of(settings.preemption).reclaim_grace_seconds)
     for pod in objects.pods:
         quotas.pod_changed(pod, ledger=view.ledger)
-    learned = learned_from(objects.jobs, settings=settings, view=view)
+    learned = learned_from(objects.jobs, settings=settings, view=view, estimates=objects.estimates)
     found = QueueView(
         now=now,
         view=view,

@@ -78,6 +78,7 @@ class ClusterCache:
         self._device_indexes: Mapping[int, NodeDevice] = {}
         # What prices have learned, by the name of the ConfigMap.
         self._mixes: dict[str, MixRecord] = {}
+        self._estimates: dict[str, str] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._bindings = Bindings(changed=reviews.rights_changed)
         # Optional: a user's own gateway may lack the right. Its callers are then asked about in another order.
@@ -102,7 +103,7 @@ class ClusterCache:
                 namespace=namespace,
                 field_selector=f"metadata.name={name}",
             )
-            for name in (CONFIGMAP_NAME, QUEUE_CONFIGMAP, EXTENDER_CONFIGMAP)
+            for name in (CONFIGMAP_NAME, QUEUE_CONFIGMAP, EXTENDER_CONFIGMAP, names.ESTIMATES)
         )
         self._node_pools: dict[str, NodePool] = {}
         self._node_pool_watch = watch_node_pools(client, on_event=self._on_node_pool)
@@ -262,6 +263,7 @@ class ClusterCache:
             batch_jobs=list(self._batch_jobs.store.values()),
             job_mix=self._mixes.get(QUEUE_CONFIGMAP),
             pod_mix=self._mixes.get(EXTENDER_CONFIGMAP),
+            estimates=self._estimates,
         )
 
     async def until(self, key: str, *, holds: Callable[[GPUJob | None], bool], seconds: float) -> GPUJob | None:
@@ -338,6 +340,9 @@ class ClusterCache:
         name = configmap.metadata.name
         if name == CONFIGMAP_NAME:
             self._device_indexes = read_indexes(data)
+            return
+        if name == names.ESTIMATES:
+            self._estimates = data
             return
         self._mixes.pop(name, None)
         with suppress(UnreadableError):

@@ -20,13 +20,11 @@ from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.queries.configmaps import put_data
 from dovetail.logs import get_logger
 from dovetail.process.guarded_loops import Guard, repeat
-from dovetail.queue.estimates.calibration import Factors, Held, Misses
+from dovetail.queue.estimates.calibration import Misses
+from dovetail.queue.estimates.calibration_record import calibration_in, data_of
 
 log = get_logger("dovetail.operator.lasting")
 
-KEY: Final = "factors"
-SHIFT: Final = "shift"
-HELD: Final = "held"
 MOVES: Final = "movesOfDeleted"
 _EVERY_SECONDS: Final = 300.0
 _MOVES_EVERY_SECONDS: Final = 10.0
@@ -40,7 +38,7 @@ class LastingMisses:
         self._misses = misses
         self._namespace = namespace
         # The initial factors need not be stored.
-        self._kept = _data(Misses())
+        self._kept = data_of(Misses())
 
     async def run(self) -> None:
         """Load the stored factors, then store what is learned, until cancelled."""
@@ -54,19 +52,18 @@ class LastingMisses:
             found = await self._client.get(
                 CONFIGMAPS, name=names.ESTIMATES, as_type=ConfigMap, namespace=self._namespace
             )
-            # An operator that learned no shift has written none.
-            factors = _factors(found.data.get(KEY, ""), shift=found.data.get(SHIFT, "0"))
-            self._misses.restore(factors, held=_held(found.data.get(HELD, "")))
+            if (known := calibration_in(found.data)) is not None:
+                self._misses.restore(known.factors, held=known.held)
         except NotFound:
             return
         except (KubeError, ValueError) as error:
             log.warning("what was learned of estimates cannot be read", configmap=names.ESTIMATES, error=str(error))
         else:
-            self._kept = _data(self._misses)
+            self._kept = data_of(self._misses)
 
     async def keep(self) -> None:
         """Store what was learned if it has changed."""
-        data = _data(self._misses)
+        data = data_of(self._misses)
         if data == self._kept:
             return
         try:
@@ -124,27 +121,6 @@ class LastingMoves:
             log.warning("moves of deleted jobs cannot be kept", configmap=names.ESTIMATES, error=str(error))
         else:
             self._kept = times
-
-
-def _data(misses: Misses) -> dict[str, str]:
-    factors, held = misses.factors, misses.held
-    return {
-        KEY: f"{factors.early:.4f} {factors.late:.4f}",
-        SHIFT: f"{factors.shift:.4f}",
-        HELD: f"{held.jobs} {held.within:.2f}",
-    }
-
-
-def _factors(text: str, *, shift: str) -> Factors:
-    """Read what `_data` wrote. Raises `ValueError` for other text."""
-    early, late = map(float, text.split())
-    return Factors(early=early, late=late, shift=float(shift))
-
-
-def _held(text: str) -> Held:
-    """Read what `_data` wrote. Raises `ValueError` for other text."""
-    jobs, within = text.split()
-    return Held(jobs=int(jobs), within=float(within))
 
 
 def _times(text: str) -> dict[str, str]:

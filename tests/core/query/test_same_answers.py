@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from random import Random
 
 import msgspec
 import pytest
@@ -22,6 +23,8 @@ from dovetail.query.explain.subjects import of_job
 from dovetail.query.preemption import preemption_view
 from dovetail.query.preemption_rules import rules_of
 from dovetail.query.queue_view import queue_view
+from dovetail.queue.estimates.calibration import Factors, Held
+from dovetail.queue.estimates.calibration_record import data_of
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.verdicts import Admitted, Verdict
@@ -30,7 +33,7 @@ from dovetail_operator.queue.start_estimates import estimates
 from dovetail_operator.state.state import State, build_state
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 from tests.core.query.clusters import RandomCluster, random_cluster
-from tests.operator_.builders import NOW, at, make_job
+from tests.operator_.builders import NOW, at, make_child, make_job
 
 SEEDS = range(40)
 
@@ -65,6 +68,8 @@ def state_of(cluster: RandomCluster) -> State:
     for pod in cluster.pods:
         state.store.pod_event("ADDED", pod)
     learn(state, gpus=cluster.rng.choice(["0.5", "1", "2", "4"]))
+    factors = Factors(early=cluster.rng.choice([0.5, 2.0]), late=1.5, shift=cluster.rng.choice([-0.5, 0.0, 0.7]))
+    state.store.expectations.misses.restore(factors, held=Held(jobs=40, within=36))
     return reckoned(state)
 
 
@@ -78,8 +83,9 @@ def learn(state: State, *, gpus: str) -> None:
 
 
 def read_with(cluster: RandomCluster, *, state: State) -> ClusterObjects:
-    """The cluster's objects, with the mix that the operator has stored."""
-    return replace(cluster.objects(), job_mix=state.mix.term.record())
+    """The cluster's objects, with the mix and what was learned of estimates, as the operator has stored them."""
+    learned = data_of(state.store.expectations.misses)
+    return replace(cluster.objects(), job_mix=state.mix.term.record(), estimates=learned)
 
 
 def reckoned(state: State) -> State:
@@ -159,6 +165,35 @@ def assert_same_start(foretold: DryRun, *, state: State, asked: GPUJob) -> None:
     assert (None if start is None else timestamp(after(NOW, seconds=start.seconds + 0.5))) == expected
     if place is not None and start is not None:
         assert (start.basis, start.basis_details) == (place.basis, place.basis_details)
+        bounds = [
+            None if each is None else timestamp(after(NOW, seconds=each)) for each in (start.earliest, start.latest)
+        ]
+        known = place.estimated_start_earliest, place.estimated_start_latest
+        assert bounds in ([*known], [None, None])
+
+
+@pytest.mark.parametrize(
+    ("stored", "seconds"),
+    [
+        ({}, 3600),
+        ({"factors": "1.5 1.5", "shift": "0.3", "held": "40 36.00"}, 4880),
+        ({"factors": "1.5 1.5", "shift": "much", "held": "40 36.00"}, 3600),
+        ({"movesOfDeleted": "{}"}, 3600),
+    ],
+    ids=["nothing", "a shift", "what cannot be read", "moves alone"],
+)
+def test_a_dry_run_is_moved_by_what_the_operator_has_learned(stored: dict[str, str], seconds: float) -> None:
+    cluster = RandomCluster(Random(1))
+    cluster.add_node("n")
+    gpus, status = len(cluster.free["n"]), {"phase": "Running", "startTime": at(-400)}
+    job = cluster.new_job("run", gpu=gpus, status=status, activeDeadlineSeconds=3970)
+    child = make_child(job, uid="child", status={"startTime": at(-400)}, parallelism=1, completions=1)
+    cluster.jobs.append(job)
+    cluster.children.append(child)
+    cluster.add_pod(job, child, worker=0, node="n", gpus=gpus)
+    found = dry_run(cluster.new_job("asked", gpu="1"), objects=replace(cluster.objects(), estimates=stored), now=NOW)
+    assert found.start is not None
+    assert found.start.seconds == pytest.approx(seconds, abs=2)
 
 
 def test_explain_gives_each_waiting_job_the_operator_s_reason(subtests: pytest.Subtests) -> None:

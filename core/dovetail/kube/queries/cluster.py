@@ -61,7 +61,8 @@ async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPag
     pods = await read(PODS, as_type=Pod)
     (
         (nodes, gpunodes, jobs, batch_jobs),
-        (settings, quotas, slices, node_pools, job_mix, pod_mix),
+        (settings, quotas, slices, node_pools),
+        (job_mix, pod_mix, estimates),
     ) = await asyncio.gather(
         asyncio.gather(
             read(NODES, as_type=Node), read(GPUNODES, as_type=GPUNode), read(GPUJOBS, as_type=GPUJob), read_batch_jobs()
@@ -71,8 +72,11 @@ async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPag
             _quotas(client),
             _slices(client),
             list_node_pools(client),
+        ),
+        asyncio.gather(
             _mix(client, name=QUEUE_CONFIGMAP, namespace=release_namespace),
             _mix(client, name=EXTENDER_CONFIGMAP, namespace=release_namespace),
+            _estimates(client, namespace=release_namespace),
         ),
     )
     return ClusterObjects(
@@ -87,6 +91,7 @@ async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPag
         batch_jobs=batch_jobs,
         job_mix=job_mix,
         pod_mix=pod_mix,
+        estimates=estimates,
     )
 
 
@@ -103,6 +108,13 @@ async def _mix(client: Client, *, name: str, namespace: str) -> MixRecord | None
         return record_in(found.data)
     except (NotFound, Forbidden, UnreadableError):
         return None
+
+
+async def _estimates(client: Client, *, namespace: str) -> dict[str, str]:
+    try:
+        return (await client.get(CONFIGMAPS, name=names.ESTIMATES, as_type=ConfigMap, namespace=namespace)).data
+    except (NotFound, Forbidden):
+        return {}
 
 
 async def _slices(client: Client) -> list[ResourceSlice]:

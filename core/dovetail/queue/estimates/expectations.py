@@ -18,7 +18,7 @@ from typing import Final
 from dovetail.api.gpujob import GPUJob, Phase, QueuePlace
 from dovetail.formats.durations import after, moment, timestamp
 from dovetail.names import USER
-from dovetail.queue.estimates.calibration import Foreseen, Misses
+from dovetail.queue.estimates.calibration import Bounds, Foreseen, Misses
 from dovetail.queue.estimates.monte_carlo import Coming
 from dovetail.queue.estimates.simulation import Start
 from dovetail.queue.model.candidates import Candidate
@@ -268,11 +268,14 @@ class Expectations:
         """The predicted submissions from now on."""
         return partial(self._arrivals.again, now_seconds=now.timestamp())
 
+    def expected(self, start: Start) -> tuple[float, Bounds]:
+        """The estimate of a start in seconds from now, moved by what was learned of earlier ones, and its bounds."""
+        foreseen = _foreseen(start)
+        return self.misses.expected_seconds(foreseen), self.misses.bounds(foreseen)
+
     def place(self, start: Start, *, now: datetime) -> QueuePlace:
-        """The estimate of a start with its bounds. The caller sets the position."""
-        # Without learned run times, a job may end at any time until its limit.
-        early, late = start.range_seconds or (0.0, start.in_seconds)
-        foreseen = Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late)
+        """The same as a place in the queue, recorded to learn from the real start. The caller sets the position."""
+        foreseen = _foreseen(start)
         bounds = self.misses.bounds_of(start.key, foreseen=foreseen, now_seconds=now.timestamp())
         return QueuePlace(
             position=1,
@@ -283,6 +286,12 @@ class Expectations:
             basis_details=start.basis.listed,
             bounds_held=self.misses.held.level,
         )
+
+
+def _foreseen(start: Start) -> Foreseen:
+    # Without learned run times, a job may end at any time until its limit.
+    early, late = start.range_seconds or (0.0, start.in_seconds)
+    return Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late)
 
 
 def _at(now: datetime, *, seconds: float) -> str:

@@ -18,11 +18,13 @@ LISTS = (
     "/apis/resource.k8s.io/v1/resourceslices",
     "/apis/karpenter.sh/v1/nodepools",
 )
+ESTIMATES = "GET /api/v1/namespaces/home/configmaps/dovetail-estimates"
 MIX = '{"policy": "fgd", "arrivals": 7, "inUse": [[1, 1, 2, 1000, ["V100"], 3]], "counted": []}'
 
 
-def cluster(api: Api, *, mix: Answer) -> None:
+def cluster(api: Api, *, mix: Answer, estimates: Answer | None = None) -> None:
     """An empty cluster whose two mixes are answered alike."""
+    api.answer(ESTIMATES, estimates or refusal(404))
     for path in LISTS:
         api.answer(f"GET {path}", *[listing(version=1)] * 4)
     api.answer("GET /api/v1/namespaces/home/configmaps/dovetail-config", refusal(404))
@@ -51,6 +53,15 @@ async def test_without_readable_mixes_there_are_none(api: Api, client: Client, m
     cluster(api, mix=mix)
     found = await read_cluster(client, release_namespace="home", on_page=lambda _kind, _count: None)
     assert (found.job_mix, found.pod_mix) == (None, None)
+
+
+@pytest.mark.parametrize("known", [{"factors": "2.5 0.5", "held": "1 1.00"}, {}])
+async def test_what_was_learned_of_estimates_is_read_where_it_may_be(
+    api: Api, client: Client, known: dict[str, str]
+) -> None:
+    cluster(api, mix=refusal(404), estimates=configmap(**known) if known else refusal(403))
+    found = await read_cluster(client, release_namespace="home", on_page=lambda _kind, _count: None)
+    assert found.estimates == known
 
 
 async def test_each_mix_is_that_of_its_own_configmap(api: Api, client: Client) -> None:
