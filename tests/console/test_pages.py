@@ -218,23 +218,24 @@ async def test_a_job_that_changes_while_its_details_are_read_shows_the_last_of_t
 ) -> None:
     page = await window.sign_in("red-token", path="job/red/next")
     await shows(page, "As YAML")
-    left = [30, 40]
+    left = [(30, "The second change"), (40, "The third change")]
 
-    def change(priority: int) -> None:
+    def change(priority: int, message: str) -> None:
         job = api.objects["gpujobs"]["red/next"]
         job["spec"]["priority"] = priority
-        job["status"] |= {"message": f"Waits with priority {priority}", "details": []}
+        job["status"] |= {"message": message, "details": []}
         api.put("gpujobs", job)
 
     async def answer_late(route: Route) -> None:
-        answer = await route.fetch()
+        # The browser itself would add this header.
+        answer = await route.fetch(headers={**route.request.headers, "sec-fetch-site": "same-origin"})
         if left:
-            change(priority := left.pop(0))
-            await shows(page, f"Waits with priority {priority}")
+            change(*left[0])
+            await shows(page, left.pop(0)[1])
         await route.fulfill(response=answer)
 
     await page.route("**/api/v3/jobs/red/next", answer_late)
-    change(20)
+    change(20, "The first change")
     await expect(page.locator("pre", has_text="kind: GPUJob")).to_contain_text("priority: 40", timeout=PATIENCE_MS)
 
 
