@@ -9,7 +9,7 @@ import pytest_asyncio
 from playwright.async_api import Browser
 
 from dovetail.api.reasons.capacity import NEED
-from dovetail.api.reasons.estimates import AS_JOBS_LIKE_THEM, ENDED_ON_NODE
+from dovetail.api.reasons.queue import AS_JOBS_LIKE_THEM, ENDED_ON_NODE
 from dovetail_gateway.app import Options
 from dovetail_gateway.console import build
 from tests.console import browser as browsers

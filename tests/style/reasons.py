@@ -52,12 +52,11 @@ which reason the job has. Parameters are texts; times are RFC 3339.
 _TITLES: Final = {
     "capacity": "Capacity",
     "nodes": "Nodes and GPUs",
-    "queue": "Queue, limits and growing pools",
+    "queue": "Queue, limits, growing pools, estimated starts",
     "start": "Before the start",
     "arrays": "Arrays",
     "end": "Ends, and running jobs",
     "conditions": "Conditions",
-    "estimates": "What an estimated start rests on",
     "events": "Events",
     "quotas": "GPUQuotas",
     "refusals": "Refusals of nodes",

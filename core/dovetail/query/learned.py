@@ -17,7 +17,7 @@ from dovetail.jobs.memory_use import Learning
 from dovetail.pods.demand import as_started, ask_of_job
 from dovetail.pods.device_plugin import asks_by_kind
 from dovetail.pods.options.annotations import check_job
-from dovetail.queue.estimates.calibration_record import calibration_in
+from dovetail.queue.estimates.calibration import calibration_in
 from dovetail.queue.estimates.expectations import Expectations
 
 

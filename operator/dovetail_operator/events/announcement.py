@@ -8,8 +8,8 @@ from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.reasons.capacity import COLON
 from dovetail.api.reasons.clause import NOTHING, Sentence, sentence_from
-from dovetail.api.reasons.estimates import basis_of
 from dovetail.api.reasons.events import AFTER, ENDS_AT, MOVED, ON, PHASE, STARTS_ABOUT
+from dovetail.api.reasons.queue import basis_of
 from dovetail.api.resources import GPUJOBS, Resource
 from dovetail.jobs.plan import nodes_by_worker
 

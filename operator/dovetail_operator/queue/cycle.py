@@ -12,7 +12,7 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, Placement, Provisioning, QueuePlace, Reason, is_finished
 from dovetail.api.meta import key_of
 from dovetail.api.reasons.clause import NOTHING, Sentence
-from dovetail.api.reasons.estimates import VICTIMS_ENDED
+from dovetail.api.reasons.queue import VICTIMS_ENDED
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.durations import timestamp
 from dovetail.jobs.batch_job import wants_admission

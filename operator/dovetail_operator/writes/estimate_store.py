@@ -20,8 +20,7 @@ from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.queries.configmaps import put_data
 from dovetail.logs import get_logger
 from dovetail.process.guarded_loops import Guard, repeat
-from dovetail.queue.estimates.calibration import Misses
-from dovetail.queue.estimates.calibration_record import calibration_in, data_of
+from dovetail.queue.estimates.calibration import Misses, calibration_in, data_of
 
 log = get_logger("dovetail.operator.lasting")
 

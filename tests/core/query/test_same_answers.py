@@ -23,8 +23,7 @@ from dovetail.query.explain.subjects import of_job
 from dovetail.query.preemption import preemption_view
 from dovetail.query.preemption_rules import rules_of
 from dovetail.query.queue_view import queue_view
-from dovetail.queue.estimates.calibration import Factors, Held
-from dovetail.queue.estimates.calibration_record import data_of
+from dovetail.queue.estimates.calibration import Factors, Held, data_of
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.verdicts import Admitted, Verdict

@@ -14,7 +14,6 @@ from dovetail.api.reasons import (
     capacity,
     conditions,
     end,
-    estimates,
     events,
     nodes,
     queue,
@@ -25,7 +24,7 @@ from dovetail.api.reasons import (
 from dovetail.api.reasons.clause import NOTHING, Clause, ClauseForDevices, Sentence
 
 # The modules of what is said of jobs, nodes and quotas.
-SUBJECTS: Final = (capacity, nodes, queue, start, arrays, end, conditions, estimates, events, quotas, refusals)
+SUBJECTS: Final = (capacity, nodes, queue, start, arrays, end, conditions, events, quotas, refusals)
 
 
 def clauses_of(subject: ModuleType) -> Iterator[Clause]:

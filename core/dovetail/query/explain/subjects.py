@@ -12,7 +12,7 @@ from dovetail.api.reasons import explain as says
 from dovetail.api.reasons.capacity import COLON
 from dovetail.api.reasons.clause import NOTHING, Sentence, sentence_from
 from dovetail.api.reasons.codes import EXCEEDS_CAPACITY, FRAGMENTATION
-from dovetail.api.reasons.estimates import basis_of
+from dovetail.api.reasons.queue import basis_of
 from dovetail.cluster.batch_jobs import inferred_batch_job
 from dovetail.config.settings import Settings
 from dovetail.decoding import convert

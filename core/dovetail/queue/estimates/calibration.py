@@ -12,6 +12,7 @@ futures lack the jobs of equal priority that arrive and are backfilled.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, isfinite, log
 from typing import Final, NamedTuple
@@ -34,6 +35,10 @@ _MOST: Final = 8.0
 _LEAST_STARTS: Final = 20
 # The starts of an earlier operator count as so many at most, so that its level does not outlast those of today.
 _MOST_RESTORED: Final = 200
+# The keys of what was learned, in the ConfigMap `names.ESTIMATES`.
+_KEY_FACTORS: Final = "factors"
+_KEY_SHIFT: Final = "shift"
+_KEY_HELD: Final = "held"
 # Each waiting job contributes so many estimates, at least so far apart.
 _NOTED_OF_EACH: Final = 8
 _LEAST_APART_SECONDS: Final = 30.0
@@ -205,6 +210,35 @@ class Misses:
             late=min(_MOST, max(_LEAST, late)),
             shift=min(_MOST_SHIFT, max(-_MOST_SHIFT, shift)),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What was learned of missed estimates: an operator goes on with it, and dry runs answer by it."""
+
+    factors: Factors
+    held: Held
+
+
+def data_of(misses: Misses) -> dict[str, str]:
+    """What was learned, as the data of the ConfigMap have it."""
+    factors, held = misses.factors, misses.held
+    return {
+        _KEY_FACTORS: f"{factors.early:.4f} {factors.late:.4f}",
+        _KEY_SHIFT: f"{factors.shift:.4f}",
+        _KEY_HELD: f"{held.jobs} {held.within:.2f}",
+    }
+
+
+def calibration_in(data: Mapping[str, str]) -> Calibration | None:
+    """What `data_of` wrote; None in data without it. Raises `ValueError` for other text."""
+    if _KEY_FACTORS not in data:
+        return None
+    early, late = map(float, data[_KEY_FACTORS].split())
+    jobs, within = data.get(_KEY_HELD, "").split()
+    # An operator that learned no shift has written none.
+    factors = Factors(early=early, late=late, shift=float(data.get(_KEY_SHIFT, "0")))
+    return Calibration(factors=factors, held=Held(jobs=int(jobs), within=float(within)))
 
 
 def _median(weighted: list[tuple[float, float]]) -> float:

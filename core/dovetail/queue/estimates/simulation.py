@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dovetail.api.reasons import estimates as says
+from dovetail.api.reasons import queue as says
 from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim

@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from dovetail.api.reasons.catalog import rendered
-from dovetail.api.reasons.estimates import ITS_TURN
+from dovetail.api.reasons.queue import ITS_TURN
 from dovetail.queue.estimates.expectations import REMEMBERED, Expectations, groups_of
 from dovetail.queue.estimates.simulation import Start
 from dovetail_operator.queue.cycle import survey
