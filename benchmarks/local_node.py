@@ -80,26 +80,34 @@ async def sweep(client: Client, *, jobs: int, folder: Path) -> tuple[float, int]
         await asyncio.sleep(_POLL_SECONDS * 10)
 
 
-def memory(made: Cluster) -> dict[str, float]:
-    """Proportional memory of each component and of the supervisor in MiB: what forks share counts once."""
-    processes = {name: each.process for name, each in made.observed().items()}
-    processes["supervisor"] = made.state().supervisor
+def programs(made: Cluster) -> dict[int, str]:
+    """The numbers of all processes, and the names of the components in each."""
+    found: dict[int, str] = {}
+    for name, each in made.observed().items():
+        if each.process is not None:
+            pid = each.process.pid
+            found[pid] = f"{found[pid]}, {name}" if pid in found else name
+    supervisor = made.state().supervisor
+    assert supervisor is not None
+    return {**found, supervisor.pid: "supervisor"}
+
+
+def memory(made: Cluster, *, what: str = "Pss") -> dict[str, float]:
+    """Proportional memory of each process in MiB, or its own alone (`Private_Dirty`)."""
     found = {}
-    for name, process in processes.items():
-        if process is not None:
-            lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
-            found[name] = int(next(line for line in lines if line.startswith("Pss:")).split()[1]) / 1024
+    for pid, name in programs(made).items():
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+        found[name] = int(next(line for line in lines if line.startswith(f"{what}:")).split()[1]) / 1024
     return found
 
 
 def cpu_seconds(made: Cluster) -> dict[str, float]:
-    """CPU time of each component so far."""
+    """CPU time of each process so far."""
     tick = os.sysconf("SC_CLK_TCK")
     found = {}
-    for name, each in made.observed().items():
-        if each.process is not None:
-            fields = identity.stat_of(each.process.pid)
-            found[name] = (int(fields[11]) + int(fields[12])) / tick
+    for pid, name in programs(made).items():
+        fields = identity.stat_of(pid)
+        found[name] = (int(fields[11]) + int(fields[12])) / tick
     return found
 
 
@@ -108,12 +116,12 @@ async def measure(made: Cluster, *, folder: Path, jobs: int, singles: int) -> di
     # What has nothing to do rests after a minute.
     await asyncio.sleep(AWAKE_SECONDS + _ENDING_SECONDS)
     async with Client(load_connection(made.kubeconfig)) as client:
-        idle = memory(made)
+        idle, own = memory(made), memory(made, what="Private_Dirty")
         waits = await latency(client, count=singles, folder=folder)
         before = cpu_seconds(made)
         seconds, ended = await sweep(client, jobs=jobs, folder=folder)
         used = {name: round(each - before[name], 1) for name, each in cpu_seconds(made).items()}
-        after = memory(made)
+        after, own_after = memory(made), memory(made, what="Private_Dirty")
     return {
         "start_p50_s": round(statistics.median(waits), 3),
         "start_max_s": round(max(waits), 3),
@@ -122,9 +130,15 @@ async def measure(made: Cluster, *, folder: Path, jobs: int, singles: int) -> di
         "jobs_per_second": round(ended / seconds, 1),
         "load": os.getloadavg()[0],
         "cpu_seconds": used,
-        "idle_mib": {name: round(each) for name, each in idle.items()} | {"all": round(sum(idle.values()))},
-        "after_mib": {name: round(each) for name, each in after.items()} | {"all": round(sum(after.values()))},
+        "idle_mib": _rounded(idle),
+        "idle_own_mib": _rounded(own),
+        "after_mib": _rounded(after),
+        "after_own_mib": _rounded(own_after),
     }
+
+
+def _rounded(found: dict[str, float]) -> dict[str, int]:
+    return {name: round(each) for name, each in found.items()} | {"all": round(sum(found.values()))}
 
 
 def main() -> None:

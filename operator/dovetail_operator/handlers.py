@@ -57,6 +57,8 @@ async def run(process: Process, *, liveness: str | None = None) -> None:
     kopf serves its liveness probe at the URL `liveness`. Raises the error that ended the work.
     """
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    # It warns that it takes no signals where it is not in the main thread. `stop_flag` ends it there.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     try:
         await kopf.operator(
             registry=registry,

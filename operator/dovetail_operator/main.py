@@ -9,7 +9,7 @@ from math import inf
 from typing import Final
 
 from aiohttp import web
-from prometheus_client import REGISTRY
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
 from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import load_connection
@@ -48,7 +48,8 @@ async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.E
     lease_client = Client(connection, user_agent="dovetail-operator-lease")
     office = leader.leadership(lease_client, namespace=options.namespace, environ=os.environ)
     client = Client(connection, user_agent="dovetail-operator", guard=office.guard)
-    operator = build_operator(client, options=options, office=office, registry=REGISTRY)
+    registry = _registry()
+    operator = build_operator(client, options=options, office=office, registry=registry)
     live = LiveSettings(client, namespace=options.namespace, settings=settings, log_level=args.log_level)
 
     async def run() -> None:
@@ -57,7 +58,7 @@ async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.E
             tasks.create_task(live.run(apply=lambda new: operator.configure(make_options(new, environ=os.environ))))
 
     app = web.Application()
-    serving.add_health(app, ready=leader.ready(office, acting=operator.informers.ready()), registry=REGISTRY)
+    serving.add_health(app, ready=leader.ready(office, acting=operator.informers.ready()), registry=registry)
 
     async def work() -> None:
         async with lease_client, client, serving.metrics_listening(app, args=args):
@@ -72,6 +73,14 @@ async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.E
     )
     liveness = None if args.liveness_port is None else f"http://{args.metrics_host}:{args.liveness_port}/healthz"
     await handlers.run(process, liveness=liveness)
+
+
+def _registry() -> CollectorRegistry:
+    """Metrics of this operator: a process may run one after another, and the library's own registry takes each once."""
+    registry = CollectorRegistry()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    return registry
 
 
 def _said(office: Leadership, operator: Operator) -> dict[str, str]:

@@ -103,12 +103,13 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
 class Desired(msgspec.Struct, frozen=True, kw_only=True):
     """The wanted components.
 
-    `adopt` is a folder of PID files of programs that a component leaves behind. With `forks`, Dovetail's own programs
-    are forks of the supervisor. `settled`: all are ready, and nothing waits for a component any more.
+    `adopt` is a folder of PID files of programs that a component leaves behind. With `one_process`, Dovetail's own
+    programs share one, as `dovetail_sandbox.processes.one_process` has it. `settled`: all are ready, and nothing waits
+    for a component any more.
     """
 
     components: list[Component] = []
-    forks: bool = False
+    one_process: bool = False
     settled: bool = False
     adopt: str = ""
     adopt_logs: str = ""

@@ -221,6 +221,39 @@ def test_a_killed_local_node_loses_no_job_and_runs_none_twice(machine: Machine) 
     assert machine.log(short) == "begins\n"
 
 
+# The programs that share a process on one's own machine.
+SHARED = ("operator", "extender", "gateway", "webhook", "certificates", "volume-dovetail-webhook")
+
+
+def test_a_job_runs_on_while_each_program_of_the_queue_is_started_again(machine: Machine) -> None:
+    running = machine.submit("sh", "-c", "echo begins; while [ ! -e restarted ]; do sleep 0.05; done; exit 4")
+    machine.printed(running, "begins")
+    sandbox = cluster.get()
+    shared = sandbox.pid("operator")
+    for name in SHARED:
+        sandbox.restart(name)
+        assert sandbox.pid(name) == shared
+    assert sandbox.pid("local-node") != shared
+    assert machine.ended(machine.submit("true"))["phase"] == "Succeeded"
+    (machine.work / "restarted").touch()
+    assert machine.ended(running)["message"].endswith("exit code 4")
+
+
+def test_a_job_runs_on_while_the_process_of_the_queue_is_killed(machine: Machine) -> None:
+    running = machine.submit("sh", "-c", "echo begins; while [ ! -e revived ]; do sleep 0.05; done; exit 5")
+    machine.printed(running, "begins")
+    sandbox = cluster.get()
+    killed = sandbox.pid("webhook")
+    os.kill(killed, signal.SIGKILL)
+    for name in SHARED:
+        until(lambda name=name: (found := sandbox.observed()[name]).process is None or found.process.pid != killed)
+    sandbox.wait_ready(SHARED)
+    assert {sandbox.pid(name) for name in SHARED} == {sandbox.pid("operator")}
+    assert machine.ended(machine.submit("true"))["phase"] == "Succeeded"
+    (machine.work / "revived").touch()
+    assert machine.ended(running)["message"].endswith("exit code 5")
+
+
 def test_an_array_runs_each_index_once(machine: Machine) -> None:
     machine.submit("--array", "0-3", "-n", "grid", "sh", "-c", 'echo "$GFLOW_ARRAY_TASK_ID" >> indexes')
     indexes = machine.work / "indexes"

@@ -7,14 +7,12 @@ each program's memory this way, and more the longer a program ran.
 import ctypes
 import gc
 from collections.abc import Callable
-from itertools import count
 from typing import Final
 
 from dovetail.process.guarded_loops import repeat
 
 # A trim takes about a millisecond, and the pages that are needed again as long.
 _TRIM_SECONDS: Final = 60.0
-_calls: Final = count()
 
 
 def keep_for_good() -> None:
@@ -22,11 +20,10 @@ def keep_for_good() -> None:
 
     Call this once the caches are complete: with 40,000 pods a full collection visits 570,000 objects and stops
     everything for a quarter of a second or more. Objects without references are still freed. Another call first frees
-    what was excluded before and is garbage since: an extender builds all its caches again for each term.
+    what was excluded before and is garbage since: an extender builds all its caches again for each term, and programs
+    that share a process call this one after the other.
     """
-    if next(_calls):
-        # Not at the first call: in a fork, what is excluded already shares its pages with other programs.
-        gc.unfreeze()
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     # The collector waits until a quarter as many objects are new as the last full collection has left. For this one

@@ -6,8 +6,8 @@ import gc
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,7 @@ from dovetail.config.errors import ConfigError
 from dovetail.config.loading import load_settings
 from dovetail.config.settings import Settings
 from dovetail.kube.errors import KubeconfigError
-from dovetail.process import heap
+from dovetail.process import heap, shared_process
 from dovetail.process.certificate import AUTHORITIES, Certificate
 from dovetail.process.hooks import add_kubeconfig_option
 
@@ -78,8 +78,9 @@ def add_metrics_options(
 def run(program: Program, *, args: argparse.Namespace, grace_seconds: float = _GRACE_SECONDS) -> int:
     """Run a deployable until it returns or gets SIGTERM or SIGINT. Returns its exit code.
 
-    The program gets the options, the settings and an event that is set when it must end. What has not ended
-    `grace_seconds` later is cancelled. An invalid configuration gives one sentence on stderr and exit code 2.
+    In a process that it shares, that process asks it to end. The program gets the options, the settings and an event
+    that is set when it must end. What has not ended `grace_seconds` later is cancelled. An invalid configuration gives
+    one sentence on stderr and exit code 2.
     """
     gc.set_threshold(*_COLLECTED_AFTER)
     try:
@@ -175,9 +176,26 @@ async def _until_signal(
     program: Program, *, args: argparse.Namespace, settings: Settings, grace_seconds: float
 ) -> None:
     stop = asyncio.Event()
+    with _asked_to_end(stop):
+        await _until_stopped(program, args=args, settings=settings, stop=stop, grace_seconds=grace_seconds)
+
+
+@contextmanager
+def _asked_to_end(stop: asyncio.Event) -> Iterator[None]:
+    """Within the block, set `stop` at SIGTERM and SIGINT; in a shared process, when that asks for it."""
     loop = asyncio.get_running_loop()
+    if own := shared_process.current():
+        with own.listening(lambda: loop.call_soon_threadsafe(stop.set)):
+            yield
+        return
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    yield
+
+
+async def _until_stopped(
+    program: Program, *, args: argparse.Namespace, settings: Settings, stop: asyncio.Event, grace_seconds: float
+) -> None:
     task = asyncio.ensure_future(program(args, settings, stop))
     stopping = asyncio.create_task(stop.wait())
     trimming = asyncio.create_task(heap.trim_always())

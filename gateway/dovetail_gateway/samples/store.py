@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sql
-from sqlalchemy.dialects import postgresql, sqlite
 
 from dovetail.answers.use.series import MarkRow
 from dovetail.decoding import UnreadableError, decode
@@ -57,7 +56,7 @@ class SampleStore:
             raise SamplesError(error.where, problem=error.problem) from error
         except (sql.exc.ArgumentError, ModuleNotFoundError) as error:
             raise SamplesError("url", problem=str(error)) from error
-        self._insert = sqlite.insert if self._file else postgresql.insert
+        self._insert = database_url.insert_of(parsed)
         self._layouts: dict[str, tuple[str, ...]] = {}
 
     def open(self) -> None:

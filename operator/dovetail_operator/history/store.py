@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sql
-from sqlalchemy.dialects import postgresql, sqlite
 
 from dovetail.api.historyquery import MOST_GROUPS, MOST_LOGS, HistoryQuerySpec, HistorySums, JobRecord
 from dovetail.decoding import UnreadableError, decode
@@ -57,7 +56,7 @@ class HistoryStore:
         except (sql.exc.ArgumentError, ModuleNotFoundError) as error:
             raise HistoryError("url", problem=str(error)) from error
         self._opened: tuple[int, int] | None = None
-        self._upsert_row = _upsert_statement((sqlite if self._file else postgresql).insert(JOBS))
+        self._upsert_row = _upsert_statement(database_url.insert_of(parsed)(JOBS))
 
     def open(self) -> None:
         """Create the table if it is missing. May be called repeatedly. Raises `HistoryError`."""
@@ -206,7 +205,7 @@ def _after(place: str) -> list[sql.ColumnElement[bool]]:
     return [sql.or_(JOBS.c.ended < ended, sql.and_(JOBS.c.ended == ended, JOBS.c.uid > uid))]
 
 
-def _upsert_statement(insert: sqlite.Insert | postgresql.Insert) -> sql.UpdateBase:
+def _upsert_statement(insert: "database_url.Insert") -> sql.UpdateBase:
     """Build the statement that writes a row, except over a final one, and returns the UID if it did."""
     changed = {column.name: insert.excluded[column.name] for column in JOBS.c if column is not JOBS.c.uid}
     return insert.on_conflict_do_update(

@@ -66,7 +66,7 @@ def start(work: Work) -> None:
         components=[kwokctl],
         adopt=str(folder / "pids"),
         adopt_logs=str(folder / "logs"),
-        forks=work.plan.local_node,
+        one_process=work.plan.local_node,
     )
     state.write_desired(cluster.folder, desired=desired)
     _start_supervisor(work)

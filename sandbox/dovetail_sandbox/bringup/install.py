@@ -60,7 +60,8 @@ def install(work: Work, *, rendered: Rendered) -> None:
     local = work.plan.local_node
     with work.report.task("Settings" if local else "What the chart installs: CRDs, roles, classes, configuration"):
         # With what the hooks need: each kubectl looks first which kinds there are, for a second.
-        applied = replace(rendered, objects=(*rendered.objects, *hooks.needed(rendered)))
+        own = localnode.rights() if local else []
+        applied = replace(rendered, objects=(*rendered.objects, *hooks.needed(rendered), *own))
         access.apply(applied, kubectl=work.programs["kubectl"], kubeconfig=work.cluster.kubeconfig)
         hooks.run(work, rendered=rendered, place=_place(work))
     started = _start_deployables(work, rendered=rendered)

@@ -12,7 +12,6 @@ from dovetail_sandbox.bringup.plan import Plan, Work
 from dovetail_sandbox.cluster import Cluster, get
 from dovetail_sandbox.errors import InvalidInputError
 from dovetail_sandbox.installed import neighbours, scraping, workloads
-from dovetail_sandbox.installed.chart import Rendered
 from dovetail_sandbox.localnode import queue
 from dovetail_sandbox.localnode import setup as localnode
 from dovetail_sandbox.nodes import kwok, node_sets
@@ -24,10 +23,11 @@ from dovetail_sandbox.state import State
 
 
 def start_local_node(work: Work) -> None:
-    """Make this machine a node, whose jobs run as the user's processes."""
+    """Start to make this machine a node, whose jobs run as the user's processes.
+
+    It loads its modules while the chart is installed, and repeats what it may not do before that.
+    """
     cluster, node = work.cluster, work.local_node()
-    rights = Rendered(text="", workloads=(), objects=tuple(localnode.rights()))
-    access.apply(rights, kubectl=work.programs["kubectl"], kubeconfig=cluster.kubeconfig)
     access.write_certificate_kubeconfig(
         work.kubeconfig_of(localnode.COMPONENT),
         context=localnode.COMPONENT,
@@ -42,7 +42,6 @@ def start_local_node(work: Work) -> None:
     )
     desired = state.read_desired(cluster.folder)
     cluster.desire(msgspec.structs.replace(desired, components=[*desired.components, component]))
-    cluster.wait_ready([component.name])
 
 
 def start_real_node(work: Work) -> None:
@@ -203,11 +202,13 @@ def _start(work: Work) -> None:
     if work.plan.nodes:
         with work.report.task(f"{len(work.plan.nodes)} simulated nodes"):
             access.create_nodes(work.cluster.kubeconfig, manifests=[kwok.manifest(node) for node in work.plan.nodes])
+    if work.plan.local_node:
+        start_local_node(work)
     if rendered is not None:
         install.install(work, rendered=rendered)
     if work.plan.local_node:
         with work.report.task("This machine"):
-            start_local_node(work)
+            work.cluster.wait_ready([localnode.COMPONENT])
     for each in work.plan.neighbours:
         with work.report.task(f"Another project's controller: {each.name}"):
             install.install_neighbour(work, neighbour=each)

@@ -7,16 +7,19 @@ not match.
 
 import argparse
 import asyncio
-import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from dovetail.api.resources import Resource
+from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
+from dovetail.process import serving
 
 _SECRETS: Final = Resource(plural="secrets", kind="Secret")
 _LOOK_SECONDS: Final = 0.5
@@ -55,21 +58,21 @@ def _write(files: dict[str, bytes], *, folder: Path) -> None:
         beside.replace(folder / name)
 
 
-def main() -> None:
-    """Follow the Secret until a signal ends the process."""
-    asyncio.run(_follow_always())
+def main(argv: Sequence[str] | None = None) -> int:
+    """Follow the Secret until a signal ends the process, and return the exit code."""
+    options = serving.parser("dovetail-secret-volume", description="Keep a folder in sync with a Secret.")
+    options.add_argument("--secret", required=True, metavar="NAME", help="the Secret")
+    options.add_argument("--namespace", required=True, metavar="NAME", help="its namespace")
+    options.add_argument("--folder", type=Path, required=True, metavar="FOLDER", help="where its files go")
+    return serving.run(_follow_always, args=options.parse_args(argv))
 
 
-async def _follow_always() -> None:
-    options = argparse.ArgumentParser()
-    options.add_argument("--secret", required=True)
-    options.add_argument("--namespace", required=True)
-    options.add_argument("--folder", type=Path, required=True)
-    args = options.parse_args()
+async def _follow_always(args: argparse.Namespace, _settings: Settings, stop: asyncio.Event) -> None:
     args.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    async with Client(load_connection(Path(os.environ["KUBECONFIG"]))) as client:
-        await follow(client, name=args.secret, namespace=args.namespace, folder=args.folder)
+    async with Client(load_connection(args.kubeconfig), user_agent="dovetail-secret-volume") as client:
+        following = follow(client, name=args.secret, namespace=args.namespace, folder=args.folder)
+        await serving.together(stop, following)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -20,10 +20,13 @@ from typing import Final
 from dovetail.process import identity
 from dovetail.process.identity import ProcessId
 from dovetail_sandbox import state
-from dovetail_sandbox.processes import forks, processes
+from dovetail_sandbox.processes import one_process, processes
+from dovetail_sandbox.processes.one_process import OneProcess
 from dovetail_sandbox.state import Component, Observed
 
 GRACE_SECONDS: Final = 5.0
+# A program that shares a process ends with all of it if it takes longer. It cancels its own work before that.
+SHARED_GRACE_SECONDS: Final = 25.0
 AWAKE_SECONDS: Final = 60.0  # how long a program runs that then rests
 STEADY_SECONDS: Final = 60.0  # after this time a program counts as stable: its next restart is immediate
 MAX_BACKOFF_SECONDS: Final = 30.0
@@ -129,7 +132,7 @@ class Supervisor:
     folder: Path
     children: dict[str, Child] = field(default_factory=dict)
     _reported: list[Observed] | None = None
-    _forks: bool = False
+    _one_process: OneProcess | None = None
     _settled: bool = False
     _unclaimed: dict[int, str] = field(default_factory=dict)  # how children ended before they were adopted
 
@@ -137,11 +140,13 @@ class Supervisor:
         """Run until SIGTERM or SIGINT. At the end, no process of the sandbox runs but those of jobs."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         _become_subreaper()
+        if state.read_desired(self.folder).one_process:
+            # Before its first program: its imports take as long as the control plane's start.
+            self._one_process = OneProcess.started(self.folder)
         while True:
             now = time.monotonic()
             self.reconcile(now=now)
             self._report()
-            self._load()
             info = signal.sigtimedwait(_SIGNALS, self._idle_seconds(now=now))
             if info is not None and info.si_signo in {signal.SIGTERM, signal.SIGINT}:
                 break
@@ -153,15 +158,9 @@ class Supervisor:
 
         Deployables get a grace period; the control plane gets none: its data is temporary, or etcd has written it.
         """
-        ours = [child.process for child in self.children.values() if child.process and not child.adopted]
+        ours = {child.process for child in self.children.values() if child.process and not child.adopted}
         processes.end(ours, grace_seconds=GRACE_SECONDS)
         processes.end(processes.programs_of(self.folder), grace_seconds=0)
-
-    def _load(self) -> None:
-        """Import what forks share, once, while the control plane starts."""
-        if not self._forks and state.read_desired(self.folder).forks:
-            forks.load()
-            self._forks = True
 
     def reconcile(self, *, now: float) -> None:
         """Compare the wanted with the running programs once; start, or ask to end, what differs."""
@@ -190,6 +189,7 @@ class Supervisor:
     def reap(self) -> None:
         """Reap every child that has ended, known or not."""
         now = time.monotonic()
+        self._reap_shared(now=now)
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
@@ -200,16 +200,27 @@ class Supervisor:
                 for child in owners:
                     child.ended(how, success=status == 0, now=now)
                     _print_line(f"{child.spec.name} ended: {how}")
+        if self._one_process and not identity.alive(self._one_process.process):
+            # All its programs have ended with it. The first that starts again starts another one.
+            self._one_process.close()
+            self._one_process = None
         for child in self.children.values():
             # As long as kwokctl runs, what it started is its child, so we get no signal.
             if child.adopted and child.process and not identity.alive(child.process):
                 child.ended(self._how_ended(child.process.pid), success=False, now=now)
 
+    def _reap_shared(self, *, now: float) -> None:
+        """Note which programs of the shared process have ended."""
+        for ended in self._one_process.ended() if self._one_process else []:
+            how = f"exit code {ended.code}"
+            self.children[ended.name].ended(how, success=ended.code == 0, now=now)
+            _print_line(f"{ended.name} ended: {how}")
+
     def _start(self, child: Child, *, now: float) -> None:
         spec = child.spec
         Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
         try:
-            pid = self._spawned(spec)
+            process = self._spawned(spec)
         except OSError as error:
             child.started_at = now
             child.ended(f"not started: {error.strerror}", success=False, now=now)
@@ -217,15 +228,17 @@ class Supervisor:
         if child.last_exit:
             child.restarts += 1
         child.rests = False
-        child.process, child.started_at = identity.identify(pid) or ProcessId(pid, 0), now
-        _print_line(f"{spec.name} started as {pid}")
+        child.process, child.started_at = process, now
+        _print_line(f"{spec.name} started as {process.pid}")
 
-    def _spawned(self, spec: Component) -> int:
-        """The number of a new process of the component. Raises `OSError`."""
-        if self._forks and (module := forks.module_of(spec)):
-            return forks.start(spec, module=module)
+    def _spawned(self, spec: Component) -> ProcessId:
+        """A new process of the component, or the one that it shares. Raises `OSError`."""
+        if state.read_desired(self.folder).one_process and one_process.module_of(spec):
+            self._one_process = self._one_process or OneProcess.started(self.folder)
+            self._one_process.start(spec)
+            return self._one_process.process
         # Unlike us, the children start with no signal blocked.
-        return os.posix_spawn(
+        pid = os.posix_spawn(
             spec.argv[0],
             spec.argv,
             {**os.environ, **spec.env},
@@ -233,12 +246,17 @@ class Supervisor:
             setsid=True,
             setsigmask=[],
         )
+        return identity.identify(pid) or ProcessId(pid, 0)
 
     def _ask_to_end(self, child: Child, *, now: float) -> None:
         assert child.process
         if child.kill_at is None:
-            child.kill_at = now + GRACE_SECONDS
-            identity.send(child.process, signal_number=signal.SIGTERM)
+            if self._one_process and child.process == self._one_process.process:
+                child.kill_at = now + SHARED_GRACE_SECONDS
+                self._one_process.end(child.spec.name)
+            else:
+                child.kill_at = now + GRACE_SECONDS
+                identity.send(child.process, signal_number=signal.SIGTERM)
         elif child.kill_at <= now:
             identity.send(child.process, signal_number=signal.SIGKILL)
 

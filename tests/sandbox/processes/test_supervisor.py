@@ -2,71 +2,19 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from dovetail.process import identity
-from dovetail.process.identity import ProcessId
 from dovetail_sandbox import state
-from dovetail_sandbox.processes import forks, processes
+from dovetail_sandbox.processes import processes
 from dovetail_sandbox.processes import supervisor as supervising
 from dovetail_sandbox.processes.supervisor import AWAKE_SECONDS, Child, backoff_seconds, describe_exit
-from dovetail_sandbox.state import Component, Desired, Observed
-
-Supervisor = subprocess.Popen[bytes]
-
-
-class Harness:
-    """A supervisor and its folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.process: Supervisor | None = None
-
-    def component(self, name: str, script: str, **more: object) -> Component:
-        fields = {"name": name, "argv": ["/bin/sh", "-c", script], "log": str(self.folder / f"{name}.log"), **more}
-        return msgspec.convert(fields, Component)
-
-    def start(self, *components: Component, adopt: Path | None = None) -> None:
-        self.desire(*components, adopt=adopt)
-        command = [sys.executable, "-m", "dovetail_sandbox.processes.supervisor", str(self.folder)]
-        self.process = subprocess.Popen(command, env={processes.MARK: str(self.folder)})
-
-    def desire(self, *components: Component, adopt: Path | None = None) -> None:
-        place = str(adopt) if adopt else ""
-        state.write_desired(self.folder, desired=Desired(components=list(components), adopt=place, adopt_logs=place))
-        if self.process:
-            self.process.send_signal(signal.SIGHUP)
-
-    def until(self, name: str, holds: Callable[[Observed], bool]) -> Observed:
-        limit = time.monotonic() + 60
-        while time.monotonic() < limit:
-            found = state.read_observed(self.folder).get(name)
-            if found and holds(found):
-                return found
-            time.sleep(0.02)
-        raise AssertionError(f"{name} is still {state.read_observed(self.folder).get(name)}")
-
-    def pid(self, name: str) -> ProcessId:
-        process = self.until(name, lambda each: each.state == "running").process
-        assert process
-        return process
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    harness = Harness(tmp_path)
-    yield harness
-    if harness.process:
-        harness.process.terminate()
-        assert harness.process.wait(timeout=60) == 0
-    assert processes.of_sandbox(tmp_path) == []
+from dovetail_sandbox.state import Component, Desired
+from tests.sandbox.processes.conftest import Harness
 
 
 def test_a_component_that_is_killed_is_started_again_and_counted(harness: Harness) -> None:
@@ -210,77 +158,3 @@ def test_a_program_with_nothing_to_do_rests_once_all_is_settled_and_runs_again(t
     assert again.process is not None
     processes.end([again.process], grace_seconds=0)
     processes.forget(again.process)
-
-
-FORKED = """
-import os, signal, sys
-
-def main():
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    print(sys.argv[1:], os.environ["NAME"], os.getsid(0) == os.getpid(), blocked, flush=True)
-    if sys.argv[1] == "fails":
-        raise ValueError("why")
-    return int(sys.argv[1])
-"""
-
-
-START = """
-import os, sys
-from dovetail_sandbox.processes import forks
-from dovetail_sandbox.state import Component
-
-argv = [sys.executable, "-P", "-m", "forked_program", sys.argv[1]]
-spec = Component(name="c", argv=argv, env={"NAME": "value"}, log="c.log")
-print(os.waitstatus_to_exitcode(os.waitpid(forks.start(spec, module=forks.module_of(spec)), 0)[1]))
-"""
-
-
-@pytest.mark.parametrize(
-    ("word", "code", "said"), [("0", 0, ""), ("7", 7, ""), ("fails", 1, "ValueError: why")], ids=["0", "7", "an error"]
-)
-def test_a_fork_is_a_program_of_its_own(word: str, code: int, said: str, tmp_path: Path) -> None:
-    (tmp_path / "forked_program.py").write_text(FORKED)
-    done = subprocess.run([sys.executable, "-c", START, word], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout == f"{code}\n"
-    printed = (tmp_path / "c.log").read_text()
-    assert printed.startswith(f"['{word}'] value True set()\n")
-    assert said in printed
-
-
-def test_only_dovetails_own_programs_are_forked() -> None:
-    own = Component(name="operator", argv=[str(Path(sys.executable).with_name("dovetail-operator"))], log="")
-    other = Component(name="operator", argv=["/usr/bin/dovetail-operator"], log="")
-    foreign = Component(name="etcd", argv=["/bin/etcd"], log="")
-    found = [forks.module_of(each) for each in (own, other, foreign)]
-    assert found == ["dovetail_operator.main", None, None]
-
-
-def test_what_forks_share_is_out_of_the_collectors_way() -> None:
-    script = (
-        "import gc; from dovetail_sandbox.processes import forks; forks.load(); "
-        "import threading, sys; "
-        "print(gc.get_freeze_count() > 100_000, threading.active_count(), len(sys.modules) > 500)"
-    )
-    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "1", "True"]
-
-
-LATER = """
-import io, sys
-from dovetail_sandbox.processes import forks
-
-forks.load()
-there = set(sys.modules)
-import sqlalchemy
-from dovetail import logs
-
-logs.configure(fmt="json", stream=io.StringIO())
-logs.get_logger("x").info("a line")
-sqlalchemy.create_engine("sqlite://").connect().close()
-print(sorted(set(sys.modules) - there))
-"""
-
-
-def test_forks_import_nothing_anew_to_log_a_line_or_to_open_a_database() -> None:
-    done = subprocess.run([sys.executable, "-P", "-c", LATER], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

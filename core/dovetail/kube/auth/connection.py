@@ -88,10 +88,14 @@ def load_connection(
     kubeconfig: Path | None = None,
     *,
     context: str | None = None,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Connection:
-    """The API server to talk to. `context` names one of the kubeconfig's; the default is its current context."""
+    """The API server to talk to. `context` names one of the kubeconfig's; the default is its current context.
+
+    `environ` is this program's environment by default.
+    """
+    environ = os.environ if environ is None else environ
     if kubeconfig is not None:
         return _from_files([kubeconfig], context=context)
     if listed := environ.get("KUBECONFIG"):
@@ -108,8 +112,9 @@ def load_connection(
     return _from_files(found[:1], context=context)
 
 
-def default_kubeconfigs(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path]:
+def default_kubeconfigs(environ: Mapping[str, str] | None = None) -> tuple[Path, Path]:
     """The kubeconfigs that are tried if none is named: the default sandbox's, then the user's."""
+    environ = os.environ if environ is None else environ
     home = Path(environ.get("HOME") or Path.home())
     state = Path(environ.get("XDG_STATE_HOME") or home / ".local" / "state")
     return state / "dovetail" / "sandboxes" / "default" / "kubeconfig", home / ".kube" / "config"
