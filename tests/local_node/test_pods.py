@@ -20,7 +20,7 @@ from dovetail_local_node.environments import Environments
 from dovetail_local_node.launch import MARK
 from dovetail_local_node.limits import choice
 from dovetail_local_node.pod_life import Node, PodLife
-from dovetail_local_node.pod_object import LocalPod
+from dovetail_local_node.pod_object import LocalPod, LocalPodStatus
 from dovetail_local_node.pods import Pods
 from dovetail_local_node.runs import Run, Runs
 from tests.background import eventually
@@ -63,6 +63,22 @@ class Followed:
     def told(self, found: LocalPod, *, event: str = "MODIFIED") -> None:
         hostile.feed(self.pods.reflector, msgspec.json.encode(found), event=event)
         assert hostile.unhandled(self.pods.reflector) == []
+
+
+def test_of_a_pod_that_has_ended_only_what_its_end_needs_is_kept(node: Node) -> None:
+    scene = Followed(node)
+    begun = replace(pod(MINE, version=1), status=LocalPodStatus(phase="Running"))
+    scene.told(begun)
+    (life,) = scene.lives
+    assert life.pod == begun
+    scene.told(replace(pod(MINE, version=2), status=LocalPodStatus(phase="Succeeded")))
+    kept = life.pod
+    assert (kept.metadata.uid, kept.metadata.name, kept.status.phase) == (MINE, "train-0-abcde", "Succeeded")
+    assert [each.name for each in kept.spec.containers] == ["main"]
+    # Of what is not deleted, each has these: they are most of a pod.
+    assert (kept.spec.containers[0].command, kept.metadata.labels, kept.metadata.owner_references) == ([], {}, [])
+    scene.told(kept, event="DELETED")
+    assert life._gone.is_set()
 
 
 def test_a_pod_has_one_life_that_learns_each_version_and_its_end(node: Node) -> None:
