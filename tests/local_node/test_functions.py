@@ -140,6 +140,10 @@ def test_what_no_node_can_serve_is_answered_never_as_a_value(client: Client) -> 
     assert job.phase == "Queued"
     with Executor(client, gpu="64") as executor:
         assert never in str(executor.submit(where).exception(PATIENCE))
+        with pytest.raises(FunctionFailedError, match="this machine has no GPU"):
+            next(executor.map(abs, [1, 2]))
+    # Nobody else knows the executor's jobs, so they do not wait for ever.
+    until(lambda: [each.name for each in client.jobs(unfinished=True)] == [job.name])
     made = client.map(abs, [1, 2], gpu="64")
     with pytest.raises(FunctionFailedError, match="this machine has no GPU"):
         made.results()

@@ -19,7 +19,7 @@ import pytest
 
 from dovetail.sdk import Executor, FunctionFailedError, specs
 from dovetail.sdk.blocking.functions import MappedCall
-from dovetail.sdk.errors import InvalidError
+from dovetail.sdk.errors import InvalidError, UnreachableError
 from dovetail.sdk.functions import outcomes, packing, runner, travel
 from dovetail.sdk.functions.outcomes import Outcome
 from dovetail.sdk.specs import JobOptions
@@ -370,6 +370,51 @@ class Mapped:
         for index in range(self.count):
             outcome = Outcome(kind="value", text="", traceback="", data=cloudpickle.dumps(index))
             yield MappedCall(index=index, outcome=outcome, job="map")
+
+
+class Hopeless:
+    """A job of a function that no node could ever run; also of a map."""
+
+    def __init__(self, *, unreachable: bool = False) -> None:
+        self.row = SimpleNamespace(phase="Queued", reason="ExceedsCapacity", request="64")
+        self.phase = "Queued"
+        self.unreachable = unreachable
+        self.cancelled = 0
+
+    def __len__(self) -> int:
+        return 2
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> None:
+        raise FunctionFailedError("job 1", problem="it can never start here")
+
+    def as_completed(self, *, timeout_seconds: float | None = None) -> Iterator[MappedCall]:
+        del timeout_seconds
+        yield from ()
+        self.result()
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+        if self.unreachable:
+            raise UnreachableError("x", call="DELETE /", problem="refused", attempts=1)
+        self.row = SimpleNamespace(phase="Cancelled", reason="", request="64")
+
+
+@pytest.mark.parametrize("unreachable", [False, True], ids=["cancelled", "the gateway does not answer"])
+def test_an_executor_cancels_a_call_that_can_never_start(*, unreachable: bool) -> None:
+    call, read, unread = (Hopeless(unreachable=unreachable) for _ in range(3))
+    maps = iter([read, unread])
+    client = SimpleNamespace(submit=lambda *_words, **_options: call, map=lambda *_words, **_options: next(maps))
+    with Executor(client) as executor:  # type: ignore[arg-type]
+        assert "can never start" in str(executor.submit(abs, 1).exception(60))
+        with pytest.raises(FunctionFailedError, match="can never start"):
+            next(executor.map(abs, [1, 2]))
+        executor.map(abs, [1, 2])
+    assert call.cancelled == 1
+    # The end of the block looks at every map again.
+    assert (read.cancelled, unread.cancelled) == ((2, 1) if unreachable else (1, 1))
 
 
 def test_an_executor_forgets_a_map_whose_calls_have_ended() -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from dovetail.sdk.blocking.client import Client
 from dovetail.sdk.blocking.functions import FunctionJob, MapJob, MappedCall
 from dovetail.sdk.errors import DovetailError
+from dovetail.sdk.functions.outcomes import is_hopeless
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,6 +20,7 @@ _LOOK_SECONDS: Final = 0.1
 class Executor(futures.Executor):
     """Runs each call as a job with the options of `Client.submit`, such as `gpu="1"`.
 
+    A call that can never start fails, and its job is cancelled.
     `submit` gives a `Future`: cancelling it cancels a job that has not started. `map` makes one array of all calls.
     A thread asks for the outcomes.
     """
@@ -116,7 +118,10 @@ class Executor(futures.Executor):
                 job.cancel()
                 return True
             if over:
-                future.set_result(job.result())
+                try:
+                    future.set_result(job.result())
+                finally:
+                    _withdraw(job)
         except DovetailError as error:
             _fail(future, error=error)
             return True
@@ -150,9 +155,12 @@ class _Values:
 
     def take_all(self) -> None:
         """Wait for the calls that have not ended; what they raised is raised where their values are asked for."""
-        with self._lock, suppress(DovetailError):
-            for call in self._made.as_completed():
-                self._ended[call.index] = call
+        with self._lock:
+            try:
+                for call in self._made.as_completed():
+                    self._ended[call.index] = call
+            except DovetailError:
+                _withdraw(self._made)
 
     def _take_next(self) -> None:
         if self._calls is None:
@@ -163,8 +171,16 @@ class _Values:
         except DovetailError:
             # A generator ends with what it raises: the next value needs another one.
             self._calls = None
+            _withdraw(self._made)
             raise
         self._ended[call.index] = call
+
+
+def _withdraw(job: FunctionJob[Any] | MapJob) -> None:
+    """Cancel a job that can never start: whoever made the call has a future, and no job to cancel."""
+    if is_hopeless(job.row):
+        with suppress(DovetailError):
+            job.cancel()
 
 
 def _fail(future: futures.Future[Any], *, error: Exception) -> None:
