@@ -6,6 +6,7 @@ import gc
 import signal
 import ssl
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -19,12 +20,14 @@ from dovetail.config.errors import ConfigError
 from dovetail.config.loading import load_settings
 from dovetail.config.settings import Settings
 from dovetail.kube.errors import KubeconfigError
-from dovetail.process import heap, shared_process
+from dovetail.process import heap
 from dovetail.process.certificate import AUTHORITIES, Certificate
 from dovetail.process.hooks import add_kubeconfig_option
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+
+    from dovetail.process import shared_process
 
 Check = Callable[[], str | None]
 Program = Callable[[argparse.Namespace, Settings, asyncio.Event], Awaitable[None]]
@@ -184,13 +187,21 @@ async def _until_signal(
 def _asked_to_end(stop: asyncio.Event) -> Iterator[None]:
     """Within the block, set `stop` at SIGTERM and SIGINT; in a shared process, when that asks for it."""
     loop = asyncio.get_running_loop()
-    if own := shared_process.current():
+    if own := _program_of_a_shared_process():
         with own.listening(lambda: loop.call_soon_threadsafe(stop.set)):
             yield
         return
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     yield
+
+
+def _program_of_a_shared_process() -> "shared_process.Program | None":
+    if threading.current_thread() is threading.main_thread():
+        return None
+    from dovetail.process import shared_process  # noqa: PLC0415 - a process of one program does without
+
+    return shared_process.current()
 
 
 async def _until_stopped(

@@ -37,7 +37,9 @@ class Program:
 
     def start(self, main: Main, *, ended: Callable[[int], None]) -> None:
         """Run `main` in a thread, and call `ended` there with its exit code."""
-        threading.Thread(target=_as, args=(self, partial(self._run, main, ended)), name=self.name, daemon=True).start()
+        threading.Thread(
+            target=_as, args=(self,), kwargs={"run": partial(self._run, main, ended=ended)}, name=self.name, daemon=True
+        ).start()
 
     def end(self) -> None:
         """Ask the program to end, as SIGTERM does in a process of its own."""
@@ -59,7 +61,7 @@ class Program:
             with self._lock:
                 self._listener = None
 
-    def _run(self, main: Main, ended: Callable[[int], None]) -> None:
+    def _run(self, main: Main, *, ended: Callable[[int], None]) -> None:
         code = 1
         try:
             code = _exit_code(main(self.words))
@@ -88,13 +90,13 @@ def install() -> None:
 def _inheriting(start: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
     def started(thread: threading.Thread) -> None:
         if program := current():
-            thread.run = partial(_as, program, thread.run)  # type: ignore[method-assign]  # see `install`
+            thread.run = partial(_as, program, run=thread.run)  # type: ignore[method-assign]  # see `install`
         start(thread)
 
     return started
 
 
-def _as(program: Program, run: Callable[[], None]) -> None:
+def _as(program: Program, *, run: Callable[[], None]) -> None:
     _of_thread.program = program
     run()
 

@@ -177,7 +177,7 @@ class _Values:
 
 
 def _withdraw(job: FunctionJob[Any] | MapJob) -> None:
-    """Cancel a job that can never start: whoever made the call has a future, and no job to cancel."""
+    """Cancel a job that can never start: the caller has a future, and no job to cancel."""
     if is_hopeless(job.row):
         with suppress(DovetailError):
             job.cancel()

@@ -64,10 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--secret", required=True, metavar="NAME", help="the Secret")
     options.add_argument("--namespace", required=True, metavar="NAME", help="its namespace")
     options.add_argument("--folder", type=Path, required=True, metavar="FOLDER", help="where its files go")
-    return serving.run(_follow_always, args=options.parse_args(argv))
+    return serving.run(_serve, args=options.parse_args(argv))
 
 
-async def _follow_always(args: argparse.Namespace, _settings: Settings, stop: asyncio.Event) -> None:
+async def _serve(args: argparse.Namespace, _settings: Settings, stop: asyncio.Event) -> None:
     args.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     async with Client(load_connection(args.kubeconfig), user_agent="dovetail-secret-volume") as client:
         following = follow(client, name=args.secret, namespace=args.namespace, folder=args.folder)

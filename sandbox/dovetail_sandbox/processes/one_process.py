@@ -18,7 +18,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -183,9 +182,9 @@ class _Programs:
             return
         with self._lock:
             self._running[component.name] = program
-        program.start(_main(module), ended=partial(self._ended, program))
+        program.start(_main(module), ended=lambda code: self._ended(program, code=code))
 
-    def _ended(self, program: Program, code: int) -> None:
+    def _ended(self, program: Program, *, code: int) -> None:
         with self._lock:
             del self._running[program.name]
             self._none_left.notify_all()
@@ -195,7 +194,7 @@ class _Programs:
         with suppress(OSError):
             # Less than PIPE_BUF, so lines of several threads do not mix.
             os.write(self._reports, msgspec.json.encode(ended) + b"\n")
-            # Without its supervisor, nobody starts the program again, until the next `up`.
+            # Without its supervisor, the program stays ended until the next `up`.
             if os.getppid() == self._supervisor:
                 os.kill(self._supervisor, signal.SIGHUP)
 
