@@ -10,9 +10,10 @@ import socket
 import ssl
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,8 +85,15 @@ def need_root() -> None:
 
 def listeners(cluster: Cluster) -> list[Listener]:
     """The listening sockets of every process of the sandbox, whatever started it."""
+    found = {each for pid, program in programs(cluster).items() for each in listeners_of(pid, program=program)}
+    # In a process that programs share, a socket is that of the program whose port it has.
+    owners = {port: name.partition(".")[0] for name, port in cluster.state().ports.items()}
     return sorted(
-        {found for pid, program in programs(cluster).items() for found in listeners_of(pid, program=program)}, key=str
+        (
+            replace(each, program=owners.get(each.port, each.program)) if ", " in each.program else each
+            for each in found
+        ),
+        key=str,
     )
 
 
@@ -97,8 +105,11 @@ def programs(cluster: Cluster) -> dict[int, str]:
     parents = {int(path.name): _parent(int(path.name)) for path in PROC.iterdir() if path.name.isdecimal()}
     while grown := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= grown
-    names = {each.process.pid: name for name, each in cluster.observed().items() if each.process}
-    return {pid: names.get(pid, _command(pid)) for pid in found - {os.getpid()}}
+    names: dict[int, list[str]] = defaultdict(list)
+    for name, each in cluster.observed().items():
+        if each.process:
+            names[each.process.pid].append(name)
+    return {pid: ", ".join(names[pid]) or _command(pid) for pid in found - {os.getpid()}}
 
 
 def _parent(pid: int) -> int:
