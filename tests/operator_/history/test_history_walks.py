@@ -136,6 +136,7 @@ class Walk:
             self.noticed(job)
         await stack.enter_async_context(self.keeping.running())
         await self.keeping.history.synced.wait()
+        assert self.keeping.history._used._used == store.used(), "jobs that went unseen count too"
         store.is_well = False
 
     def killed(self) -> None:

@@ -58,6 +58,17 @@ def test_what_is_final_stays_as_it_is_however_often_it_is_written(store: History
     assert store.final(["uid-1", "uid-2"]) == {"uid-1"}
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 5, 7])
+def test_of_any_number_of_jobs_those_that_are_final_are_known(
+    store: HistoryStore, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr("dovetail_operator.history.store._CHUNK", chunk)
+    store.write([record(number, ended=0.0 if number % 3 else None) for number in range(1, 8)])
+    asked = [f"uid-{number}" for number in range(1, 10)]
+    assert store.final(asked) == {"uid-1", "uid-2", "uid-4", "uid-5", "uid-7"}
+    store.write([record(3), record(6)])
+
+
 def test_a_job_that_runs_is_known_and_becomes_final_once(store: HistoryStore) -> None:
     assert store.write([record(ended=None)]) == []
     assert [each.uid for each in store.unfinished()] == ["uid-1"]
