@@ -113,7 +113,9 @@ def apply(rendered: Rendered, *, kubectl: Path, kubeconfig: Path, namespace: str
     Raises `ChartError` with the API server's message.
     """
     around = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    how = ("apply", "--server-side", "--force-conflicts", "--field-manager=dovetail-sandbox")
+    # Its validation asks for the OpenAPI document of all APIs, and the API server keeps what it builds for that: 30 MB.
+    # In a server-side apply, the API server refuses fields that it does not know without it.
+    how = ("apply", "--server-side", "--force-conflicts", "--field-manager=dovetail-sandbox", "--validate=false")
     _kubectl(*how, manifests=[around, *rendered.objects], kubectl=kubectl, kubeconfig=kubeconfig)
 
 

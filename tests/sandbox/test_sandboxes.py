@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from dovetail.process import identity
-from dovetail_sandbox import bringup, cluster, progress, state
+from dovetail_sandbox import access, bringup, cluster, progress, state
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.errors import ChartError, ComponentFailedError
+from dovetail_sandbox.installed.chart import Rendered
 from dovetail_sandbox.processes import processes
-from dovetail_sandbox.programs import catalog
+from dovetail_sandbox.programs import catalog, locate
 
 pytestmark = pytest.mark.cluster
 
@@ -246,6 +247,24 @@ def test_a_namespace_goes_while_the_pods_of_a_job_run_in_it(shared: Cluster) -> 
     kubectl(shared, "wait", "--for=jsonpath={.status.ready}=1", "job/lasts", "--namespace=going", "--timeout=60s")
     kubectl(shared, "delete", "namespace", "going", "--timeout=60s")
     assert "going" not in kubectl(shared, "get", "namespaces")
+
+
+UNKNOWN_FIELDS = {
+    "date": {"apiVersion": "v1", "kind": "ConfigMap", "date": {"a": "b"}},
+    "spec.replica": {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replica": 3}},
+    "spec.queue": {"apiVersion": "dovetail.dev/v1beta1", "kind": "GPUQuota", "spec": {"queue": 3}},
+}
+
+
+@pytest.mark.parametrize("field", UNKNOWN_FIELDS)
+def test_an_object_with_a_field_that_the_api_server_does_not_know_is_not_applied(shared: Cluster, field: str) -> None:
+    wrong = UNKNOWN_FIELDS[field] | {"metadata": {"name": "wrong"}}
+    with pytest.raises(ChartError, match=rf"\.{field}: field not declared in schema"):
+        access.apply(
+            Rendered(text="", workloads=(), objects=(wrong,)),
+            kubectl=locate.resolve(["kubectl"], report=progress.Lines(sys.stderr))["kubectl"],
+            kubeconfig=shared.kubeconfig,
+        )
 
 
 def test_a_bare_sandbox_takes_no_option_of_the_chart() -> None:
