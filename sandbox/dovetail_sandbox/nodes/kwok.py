@@ -189,6 +189,7 @@ def configuration(
             if lasting
             else Collection.of_many_nodes(_of_an_api_server(nodes, memory_gib=memory_gib)),
             controllers=one_machine.CONTROLLERS if lasting else (),
+            api_server=one_machine.API_SERVER if lasting else {},
         ),
     }
     stages = resources.files("dovetail_sandbox").joinpath("data/stages.yaml").read_text(encoding="utf-8")
@@ -272,8 +273,9 @@ def _patches(
     etcd: list[dict[str, Any]],
     collection: Collection,
     controllers: Sequence[str],
+    api_server: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    api_server = _api_server_arguments(
+    of_api_server = _api_server_arguments(
         pki=pki, access=access, real_node=real_node, requests=requests, authentication=authentication
     )
     # Each has one replica: on a busy machine it would miss its Lease renewal, end, and not restart.
@@ -286,7 +288,11 @@ def _patches(
         },
         {
             "name": "kube-apiserver",
-            "extraArgs": [*api_server, *_etcd_client_arguments(ports, credential=access.credential)],
+            "extraArgs": [
+                *of_api_server,
+                *_etcd_client_arguments(ports, credential=access.credential),
+                *(_argument(key, value=value) for key, value in api_server.items()),
+            ],
             "extraEnvs": collection.of_api_server,
         },
         # As in clusters: each controller has an account of its own, by which policies recognise the Job controller.

@@ -29,6 +29,9 @@ CONTROLLERS: Final = (
 )
 # What keeps versions of objects beyond those that watches need: every write would take memory for more than a minute.
 FEATURE_GATES: Final = "ListFromCacheSnapshot=false,DetectCacheInconsistency=false"
+# etcd keeps each version of an object for one to two of these intervals, by default of 5 min: while jobs start at full
+# speed, versions take a megabyte a second.
+API_SERVER: Final = {"etcd-compaction-interval": "1m"}
 # etcd keeps the last 5,000 writes in memory, by default, for members that are behind. It is alone.
 ETCD_ENTRIES: Final = 100
 

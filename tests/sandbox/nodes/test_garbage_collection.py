@@ -51,10 +51,12 @@ def test_ones_own_machine_keeps_no_versions_beyond_those_that_watches_need() -> 
     assert {"snapshot-catchup-entries": "100", "data-dir": "etcd"}.items() <= {
         each["key"]: each["value"] for each in etcd["extraArgs"]
     }.items()
+    api_server = next(each for each in found["componentsPatches"] if each["name"] == "kube-apiserver")
+    assert {"key": "etcd-compaction-interval", "value": "1m", "override": False} in api_server["extraArgs"]
 
 
 def test_a_simulated_cluster_has_all_controllers_and_kubernetes_own_gates() -> None:
     found = configured(nodes=10, memory_gib=24.0)
     keys = [argument["key"] for each in found["componentsPatches"] for argument in each.get("extraArgs", ())]
-    assert not {"controllers", "snapshot-catchup-entries"} & set(keys)
+    assert not {"controllers", "snapshot-catchup-entries", "etcd-compaction-interval"} & set(keys)
     assert "kubeFeatureGates" not in found["options"]
