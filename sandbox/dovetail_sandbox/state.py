@@ -87,6 +87,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
 
     With `once`, it is done when it ends with 0. `epoch` increases with each restart. `stopped` keeps it from running.
     With `rest_seconds`, it has nothing to do most of the time: once all is settled, it runs a minute and rests so long.
+    `apart` gives it a process of its own where Dovetail's programs share one.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     stopped: bool = False
     rest_seconds: float = 0.0
+    apart: bool = False
 
 
 class Desired(msgspec.Struct, frozen=True, kw_only=True):

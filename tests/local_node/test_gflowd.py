@@ -221,8 +221,8 @@ def test_a_killed_local_node_loses_no_job_and_runs_none_twice(machine: Machine) 
     assert machine.log(short) == "begins\n"
 
 
-# The programs that share a process on one's own machine.
-SHARED = ("operator", "extender", "gateway", "webhook", "certificates", "volume-dovetail-webhook")
+# The programs that share a process on one's own machine, where no vendor's library is installed.
+SHARED = ("operator", "extender", "gateway", "webhook", "certificates", "volume-dovetail-webhook", "agent")
 
 
 def test_a_job_runs_on_while_each_program_of_the_queue_is_started_again(machine: Machine) -> None:

@@ -239,6 +239,11 @@ def opened(
             watch.stop()
 
 
+def has_library() -> bool:
+    """Whether an agent that begins here finds a vendor's library."""
+    return any(loads(*vendor.libraries) for vendor in VENDORS.values())
+
+
 def paces_of(look_every: timedelta) -> Paces:
     """Return the polling intervals for an agent that looks this often.
 

@@ -9,8 +9,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
 from dovetail import names
 from dovetail.jobs.local_submission import Folders
+from dovetail_agent.devices import discovery
 from dovetail_local_node.limits import choice
 from dovetail_local_node.runs import Runs
 from dovetail_sandbox import access
@@ -135,16 +138,15 @@ def user() -> str:
 
 
 def with_real_devices(component: Component) -> Component:
-    """The agent of a sandbox with a local node: it reports this machine's devices, and no simulated ones."""
+    """The agent of a sandbox with a local node: it reports this machine's devices, and no simulated ones.
+
+    One that loads a vendor's library has a process of its own, which the library may hang or end.
+    """
     if not any(word.startswith(_PROVIDER) for word in component.argv):
         return component
     words = [word for word in component.argv if not word.startswith(_PROVIDER)]
-    return Component(
-        name=component.name,
-        argv=[*words, f"{_PROVIDER}auto", f"--node={NODE_NAME}"],
-        env=component.env,
-        log=component.log,
-        ready_url=component.ready_url,
+    return structs.replace(
+        component, argv=[*words, f"{_PROVIDER}auto", f"--node={NODE_NAME}"], apart=discovery.has_library()
     )
 
 

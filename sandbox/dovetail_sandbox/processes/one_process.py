@@ -2,8 +2,8 @@
 
 On one machine each of them would spend half a second of CPU on the same imports, and keep 40 to 70 MiB of the same
 modules. Each program is a thread with an event loop of its own, so one that computes for long delays the others by the
-interpreter's switch interval. The agent and the local node are not among them: they load the driver's library, which
-can hang, crash and be replaced, and start the jobs.
+interpreter's switch interval. The local node is not among them, nor the agent of a machine with a vendor's library:
+they load the library, which can hang, crash and be replaced, and the local node starts the jobs.
 
 Start it with `python -m dovetail_sandbox.processes.one_process <fd>`. Commands come as lines on standard input, and
 the end of a program goes as a line to the descriptor, followed by SIGHUP to the supervisor.
@@ -37,6 +37,7 @@ _MAINS: Final[Mapping[str, str]] = {
     "dovetail-operator": "dovetail_operator.main",
     "dovetail-extender": "dovetail_extender.main",
     "dovetail-gateway": "dovetail_gateway.main",
+    "dovetail-agent": "dovetail_agent.main",
     "dovetail-webhook": "dovetail_webhook.main",
     "dovetail-certificates": "dovetail_certificates.main",
 }
@@ -61,8 +62,8 @@ _PR_SET_NAME: Final = 15
 _ENVIRONMENT: Final = {
     # NumPy's threads would keep memory.
     "OPENBLAS_NUM_THREADS": "1",
-    # glibc gives each thread a heap of its own, up to eight for each CPU.
-    "MALLOC_ARENA_MAX": "2",
+    # glibc gives each thread a heap of its own, up to eight for each CPU. Here mostly one thread at a time allocates.
+    "MALLOC_ARENA_MAX": "1",
 }
 
 
@@ -83,6 +84,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 def module_of(component: Component) -> str | None:
     """The module whose `main` is the component; None for a program that has a process of its own."""
     program, *words = component.argv
+    if component.apart:
+        return None
     if program == sys.executable and tuple(words[:2]) == _AS_MODULE:
         return words[2] if words[2] == _VOLUME else None
     path = Path(program)

@@ -18,7 +18,7 @@ REPORT = """
 import json, sys
 from datetime import timedelta
 from dovetail_agent.devices.model import InventoryUnreadable
-from dovetail_agent.devices.discovery import opened
+from dovetail_agent.devices.discovery import has_library, opened
 from tests.agent.builders import make_node
 node = make_node("gpu-1", devices=None)
 with opened(sys.argv[1], node=sys.argv[2] or None, look_every=timedelta(seconds=30)) as provider:
@@ -26,6 +26,8 @@ with opened(sys.argv[1], node=sys.argv[2] or None, look_every=timedelta(seconds=
         found = [device.model for device in provider.inventory(node).devices] if provider.serves(node) else []
     except InventoryUnreadable as error:
         found = error.reason
+    # Where it finds one, the agent has a process of its own on one's own machine.
+    assert sys.argv[1] != "auto" or has_library() is (provider.name != "none")
     print(json.dumps([provider.name, found]))
 """
 HERE = loads("libnvidia-ml.so.1")

@@ -1,10 +1,12 @@
-"""What a purge of the local node's data removes, and where the logs are then."""
+"""What a local node adds: the agent of this machine's devices; and what a purge of its data removes."""
 
 from pathlib import Path
 
 import pytest
 
+from dovetail_agent.devices import discovery
 from dovetail_sandbox.localnode import setup
+from dovetail_sandbox.state import Component
 
 
 @pytest.fixture
@@ -27,3 +29,18 @@ def test_a_purge_without_logs_moves_nothing(data: Path) -> None:
     assert not data.exists()
     (data / "logs").mkdir(parents=True)
     assert setup.purge("default") == data / "logs"
+
+
+@pytest.mark.parametrize("library", [True, False])
+def test_an_agent_that_loads_a_library_has_a_process_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, *, library: bool
+) -> None:
+    monkeypatch.setattr(discovery, "has_library", lambda: library)
+    agent = Component(
+        name="agent", argv=["dovetail-agent", "--provider=simulated", "--config=x"], log="l", ready_url="u"
+    )
+    found = setup.with_real_devices(agent)
+    assert found.argv == ["dovetail-agent", "--config=x", "--provider=auto", "--node=local"]
+    assert (found.apart, found.log, found.ready_url) == (library, "l", "u")
+    other = Component(name="operator", argv=["dovetail-operator"], log="")
+    assert setup.with_real_devices(other) is other

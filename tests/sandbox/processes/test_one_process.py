@@ -48,6 +48,7 @@ def path(tmp_path: Path) -> str:
         ("webhook", STAND_IN),
         ("extender", ""),
         ("certificates", ""),
+        ("agent", ""),
         ("gateway", "import nowhere_to_be_found"),
     ):
         package = tmp_path / "path" / f"dovetail_{name}"
@@ -216,14 +217,15 @@ def test_a_process_that_cannot_be_started_is_said_of_each_of_its_programs(
 
 
 def test_only_programs_that_neither_load_the_driver_nor_start_jobs_share_a_process() -> None:
-    def module_of(program: str, *words: str) -> str | None:
-        return one_process.module_of(Component(name="x", argv=[program, *words], log=""))
+    def module_of(program: str, *words: str, apart: bool = False) -> str | None:
+        return one_process.module_of(Component(name="x", argv=[program, *words], log="", apart=apart))
 
     own = Path(sys.executable)
     assert module_of(str(own.with_name("dovetail-operator"))) == "dovetail_operator.main"
+    assert module_of(str(own.with_name("dovetail-agent"))) == "dovetail_agent.main"
     assert module_of(str(own), "-P", "-m", "dovetail_sandbox.installed.secret_volume", "--x") is not None
     apart = [
-        module_of(str(own.with_name("dovetail-agent"))),
+        module_of(str(own.with_name("dovetail-agent")), apart=True),
         module_of(str(own), "-P", "-m", "dovetail_local_node.main"),
         module_of("/usr/bin/dovetail-operator"),
         module_of("/bin/etcd"),
