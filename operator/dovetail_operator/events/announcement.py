@@ -17,6 +17,10 @@ _PASSING: Final = frozenset({"Evaluating", "ContainerCreating"})
 # The most moves that an event names.
 _MOVES: Final = 8
 _WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut", "Quota", "DependencyFailed"})
+# The status says why a new job waits for its turn. An event of that took an eighth of a waiting job's CPU.
+_PLAIN_WAITS: Final = frozenset({
+    "BeginTime", "Dependency", "Priority", "Resources", "Fragmentation", "MemoryGuard", "Reserved",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +51,12 @@ class Announcement:
         return replace(self, of=resource)
 
 
-def announcement(job: GPUJob, *, status: GPUJobStatus, tells_starts: bool = False) -> Announcement | None:
+def announcement(job: GPUJob, *, status: GPUJobStatus, shows_status: bool = True) -> Announcement | None:
     """The event for a status written on `job`: another phase, or another reason to wait.
 
-    Else None. A start without an earlier event of the job is one only with `tells_starts`: the status says it, and
-    kube-scheduler's event on the pod and the Job controller's on the batch Job do.
+    Else None. Two changes need no event where the object `shows_status`: the start of a job without an earlier event,
+    of which kube-scheduler's event on the pod and the Job controller's on the batch Job tell; and that a new job waits
+    for its turn.
     """
     before = job.status
     if (leaving := _leaving(before, status=status)) is not None:
@@ -62,7 +67,7 @@ def announcement(job: GPUJob, *, status: GPUJobStatus, tells_starts: bool = Fals
         waits = status.phase in {"Queued", "Starting"} and status.reason not in _PASSING
         if not waits or before.reason == status.reason:
             return None
-    elif not tells_starts and _starts_at_once(before, status=status):
+    elif shows_status and (_starts_at_once(before, status=status) or _waits_at_once(before, status=status)):
         return None
     reason = status.reason if status.phase == "Queued" else status.phase
     return Announcement(
@@ -82,6 +87,11 @@ def _starts_at_once(before: GPUJobStatus, *, status: GPUJobStatus) -> bool:
         and before.phase in {None, "Queued", "Starting"}
         and {before.reason, status.reason} <= _PASSING | {""}
     )
+
+
+def _waits_at_once(before: GPUJobStatus, *, status: GPUJobStatus) -> bool:
+    """Whether this is the first reason of a new job, and one that passes by itself."""
+    return before.phase is None and status.phase == "Queued" and status.reason in _PLAIN_WAITS
 
 
 def first_estimate(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:

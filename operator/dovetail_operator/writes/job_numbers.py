@@ -1,10 +1,13 @@
 """Short numbers of jobs: unique in their namespace and never reused, even after a crash.
 
 A ConfigMap has the last number of each namespace. It is raised before any status shows a number, with one write per
-batch of jobs. A crash between the two leaves a gap, and never gives a number twice.
+batch of jobs. While many jobs come, it is raised further than they need, so that the next ones cost no write. An
+operator that ends in between leaves a gap, and never gives a number twice.
 """
 
-from collections.abc import Iterable, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -22,6 +25,12 @@ from dovetail_operator.writes.configmaps import CONFLICTS, read_configmap, write
 log = get_logger("dovetail.operator.numbers")
 
 _ATTEMPTS: Final = 5
+# So many jobs within a second are more than a person, or a script that waits for each number, submits one by one:
+# their users see no gaps.
+_MANY: Final = 8
+_MANY_WITHIN_SECONDS: Final = 1.0
+# How many numbers a namespace then reserves beyond those that it needs: the gap after an operator that ends.
+_AHEAD: Final = 32
 
 
 def allot(jobs: Iterable[GPUJob], *, last: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -43,48 +52,59 @@ def _age(job: ObjectMeta) -> tuple[str, int, str]:
     return job.creation_timestamp, int(job.resource_version), job.name
 
 
-def read_counters(data: Mapping[str, str], *, shown: Iterable[GPUJob]) -> dict[str, int]:
-    """The last number of each namespace: the stored one, or the highest that a job has.
-
-    The latter matters only if a user deleted or edited the ConfigMap.
-    """
+def read_counters(data: Mapping[str, str]) -> dict[str, int]:
+    """The last number of each namespace, as stored."""
     counters: dict[str, int] = {}
     for namespace, text in data.items():
         if (last := read_whole(text, otherwise=-1)) >= 0:
             counters[namespace] = last
         else:
             log.warning("last number cannot be read", configmap=names.JOB_NUMBERS, key=namespace, value=text)
-    for job in shown:
-        namespace = job.metadata.namespace
-        counters[namespace] = max(counters.get(namespace, 0), job.status.number or 0)
     return counters
 
 
-class Numbers:
-    """Allots numbers. `namespace` is where the ConfigMap is stored."""
+def highest_shown(shown: Iterable[GPUJob]) -> dict[str, int]:
+    """The highest number that a job of each namespace has.
 
-    def __init__(self, client: Client, *, namespace: str) -> None:
+    It matters only if a user deleted or edited the ConfigMap.
+    """
+    highest: dict[str, int] = {}
+    for job in shown:
+        if job.status.number is not None:
+            namespace = job.metadata.namespace
+            highest[namespace] = max(highest.get(namespace, 0), job.status.number)
+    return highest
+
+
+def _higher(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """The higher number of each namespace."""
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}
+
+
+class Numbers:
+    """Allots numbers. `namespace` is where the ConfigMap is stored; `clock` is monotonic, in seconds."""
+
+    def __init__(self, client: Client, *, namespace: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._namespace = namespace
+        self._clock = clock
         self._configmap: ConfigMap | None = None
         # The last number given in each namespace, which edits or deletion of the ConfigMap do not take back.
         self._given: dict[str, int] = {}
+        # The last number that this operator has stored for a namespace: those after the last given one are its own.
+        self._reserved: dict[str, int] = {}
+        self._latest: deque[float] = deque(maxlen=_MANY)
 
     async def give(self, jobs: Iterable[GPUJob], *, shown: Iterable[GPUJob]) -> dict[str, int]:
         """Allot a number to each of `jobs`, by UID. They are stored on return. `shown` are all jobs."""
-        jobs, shown = list(jobs), list(shown)
+        jobs, now, highest = list(jobs), self._clock(), highest_shown(shown)
+        self._latest.extend(now for _ in jobs)
+        if (reserved := self._reserved_numbers(jobs, highest=highest)) is not None:
+            return reserved
+        ahead = _AHEAD if len(self._latest) == _MANY and now - self._latest[0] <= _MANY_WITHIN_SECONDS else 0
 
         async def give(_attempt: int) -> dict[str, int]:
-            # Our copy is outdated if the write fails: another client has written or deleted the ConfigMap.
-            configmap, self._configmap = self._configmap or await self._read(), None
-            last = read_counters(configmap.data, shown=shown)
-            last |= {namespace: max(given, last.get(namespace, 0)) for namespace, given in self._given.items()}
-            numbers, counters = allot(jobs, last=last)
-            data = {namespace: str(last) for namespace, last in sorted(counters.items())}
-            changed = msgspec.structs.replace(configmap, data=data)
-            self._configmap = await write_configmap(self._client, configmap=changed)
-            self._given = counters
-            return numbers
+            return await self._store(jobs, highest=highest, ahead=ahead)
 
         try:
             return await retry_on_conflict(give, attempts=_ATTEMPTS, conflicts=CONFLICTS)
@@ -93,5 +113,32 @@ class Numbers:
                 f"ConfigMap {self._namespace}/{names.JOB_NUMBERS} was changed by others {_ATTEMPTS} times in a row"
             ) from error
 
+    def _reserved_numbers(self, jobs: list[GPUJob], *, highest: Mapping[str, int]) -> dict[str, int] | None:
+        """Numbers that were reserved before; None if they are not enough."""
+        numbers, counters = allot(jobs, last=_higher(self._given, highest))
+        if any(counters[namespace] > self._reserved.get(namespace, 0) for namespace in _namespaces(jobs)):
+            return None
+        self._given = counters
+        return numbers
+
+    async def _store(self, jobs: list[GPUJob], *, highest: Mapping[str, int], ahead: int) -> dict[str, int]:
+        """Allot numbers, and reserve so many more in each namespace. Raises one of `CONFLICTS`."""
+        # Our copy is outdated if the write fails: another client has written or deleted the ConfigMap.
+        configmap, self._configmap = self._configmap or await self._read(), None
+        stored = read_counters(configmap.data)
+        # What another client has stored is taken, up to the last number.
+        taken = {name: last for name, last in stored.items() if last != self._reserved.get(name)}
+        numbers, counters = allot(jobs, last=_higher(_higher(taken, self._given), highest))
+        ends = _higher(counters, stored)
+        ends |= {name: max(ends[name], counters[name] + ahead) for name in _namespaces(jobs)}
+        changed = msgspec.structs.replace(configmap, data={name: str(end) for name, end in sorted(ends.items())})
+        self._configmap = await write_configmap(self._client, configmap=changed)
+        self._given, self._reserved = counters, ends
+        return numbers
+
     async def _read(self) -> ConfigMap:
         return await read_configmap(self._client, name=names.JOB_NUMBERS, namespace=self._namespace)
+
+
+def _namespaces(jobs: Iterable[GPUJob]) -> set[str]:
+    return {job.metadata.namespace for job in jobs}

@@ -7,8 +7,8 @@ from dovetail_operator.events.announcement import announcement
 from tests.operator_.builders import make_job
 
 
-def told(before: dict[str, Any], *, starts: bool = False, **after: Any) -> tuple[str, str, str] | None:
-    news = announcement(make_job(status=before), status=GPUJobStatus(**after), tells_starts=starts)
+def told(before: dict[str, Any], *, guest: bool = False, **after: Any) -> tuple[str, str, str] | None:
+    news = announcement(make_job(status=before), status=GPUJobStatus(**after), shows_status=not guest)
     return None if news is None else (news.severity, news.reason, news.message)
 
 
@@ -18,7 +18,8 @@ QUEUED = {"phase": "Queued", "reason": "Resources", "message": "Need 4 GPUs, onl
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ({}, QUEUED, ("Normal", "Resources", "Need 4 GPUs, only 1 available")),
+        ({"phase": "Preempted"}, QUEUED, ("Normal", "Resources", "Need 4 GPUs, only 1 available")),
+        ({"phase": "Suspended"}, QUEUED, ("Normal", "Resources", "Need 4 GPUs, only 1 available")),
         (QUEUED, {**QUEUED, "message": "Need 4 GPUs, only 2 available"}, None),
         (QUEUED, {**QUEUED, "reason": "Fragmentation", "message": "apart"}, ("Normal", "Fragmentation", "apart")),
         (QUEUED, {"phase": "Running", "node_list": "a,b"}, ("Normal", "Running", "Running on a,b")),
@@ -44,6 +45,16 @@ QUEUED = {"phase": "Queued", "reason": "Resources", "message": "Need 4 GPUs, onl
             {"phase": "Queued", "reason": "ExceedsCapacity", "message": "too large"},
             ("Warning", "ExceedsCapacity", "too large"),
         ),
+        (
+            {},
+            {"phase": "Queued", "reason": "Quota", "message": "team may have 2 GPUs"},
+            ("Warning", "Quota", "team may have 2 GPUs"),
+        ),
+        (
+            {},
+            {"phase": "Queued", "reason": "NodeUnhealthy", "message": "a is lost"},
+            ("Normal", "NodeUnhealthy", "a is lost"),
+        ),
     ],
 )
 def test_an_event_is_posted_once_for_each_change_that_matters(
@@ -65,9 +76,20 @@ def test_a_job_that_starts_at_once_says_so_in_its_status_alone_and_a_guest_has_a
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     assert told(before, **after) is None
-    found = told(before, starts=True, **after)
+    found = told(before, guest=True, **after)
     assert found is not None
     assert found[:2] == ("Normal", after["phase"])
+
+
+@pytest.mark.parametrize(
+    "reason", ["BeginTime", "Dependency", "Priority", "Resources", "Fragmentation", "MemoryGuard", "Reserved"]
+)
+def test_that_a_new_job_waits_for_its_turn_is_in_its_status_alone_and_a_guest_has_an_event(reason: str) -> None:
+    waits = {"phase": "Queued", "reason": reason, "message": "why"}
+    assert told({}, **waits) is None
+    assert told({}, guest=True, **waits) == ("Normal", reason, "why")
+    another = {**waits, "reason": "Held", "message": "another reason"}
+    assert told(waits, **another) == ("Normal", "Held", "another reason")
 
 
 @pytest.mark.parametrize(

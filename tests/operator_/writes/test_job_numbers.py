@@ -1,9 +1,17 @@
-import pytest
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, cast
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.api.builtin import ConfigMap
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import ObjectMeta
 from dovetail.kube.client import Client
-from dovetail.kube.errors import ServerFault
-from dovetail_operator.writes.job_numbers import Numbers, allot, read_counters
+from dovetail.kube.errors import AlreadyExists, Conflict, NotFound, ServerFault, Status
+from dovetail_operator.writes.job_numbers import Numbers, allot, highest_shown, read_counters
 from tests.core.kube.api import Answer, Api, make_object, refusal
 from tests.operator_.builders import at, make_job
 
@@ -32,14 +40,19 @@ def test_numbers_of_one_second_follow_the_order_of_submission() -> None:
     assert allot(reversed(jobs), last={})[0] == {"uid-b-10": 1, "uid-b-2": 2, "uid-a": 3}
 
 
-def test_a_lost_counter_goes_on_above_what_jobs_show() -> None:
-    shown = [make_job("a", status={"number": 17}), make_job("b")]
-    assert read_counters({"lab": "3"}, shown=shown) == {"team": 17, "lab": 3}
+async def test_a_lost_counter_goes_on_above_what_jobs_show(api: Api, client: Client) -> None:
+    shown = [make_job("a", status={"number": 17}), make_job("b"), make_job("c", status={"number": 3})]
+    assert highest_shown(shown) == {"team": 17}
+    api.answer(f"GET {ONE}", configmap(5, lab="3"))
+    api.answer(f"PATCH {ONE}", configmap(6, lab="3", team="18"))
+    assert await Numbers(client, namespace="home").give([submitted("d")], shown=shown) == {"uid-d": 18}
+    (seen,) = api.of(f"PATCH {ONE}")
+    assert seen.body["data"] == {"lab": "3", "team": "18"}
 
 
 @pytest.mark.parametrize("text", ["many", "", "-1", "9" * 5000, "4" * 12, "²"])
 def test_a_counter_that_is_no_number_is_passed_over(text: str) -> None:
-    assert read_counters({"team": text}, shown=[]) == {}
+    assert read_counters({"team": text}) == {}
 
 
 async def test_what_was_given_is_not_given_again_where_somebody_deletes_or_lowers_the_counter(
@@ -88,3 +101,111 @@ async def test_it_does_not_fight_for_ever(api: Api, client: Client) -> None:
     api.answer(f"PATCH {ONE}", *[refusal(409)] * 5)
     with pytest.raises(RuntimeError, match="home/dovetail-job-numbers"):
         await Numbers(client, namespace="home").give([submitted("a")], shown=[])
+
+
+class Shared:
+    """The one ConfigMap of an API server, for several operators and a person who edits it."""
+
+    def __init__(self) -> None:
+        self.configmap: ConfigMap | None = None
+        self.versions = count(1)
+        self.writes = 0
+        self.now = 0.0
+
+    async def get(self, *_: Any, **__: Any) -> ConfigMap:
+        if self.configmap is None:
+            raise NotFound(Status(code=404))
+        return self.configmap
+
+    async def create(self, *_: Any, body: ConfigMap, **__: Any) -> ConfigMap:
+        if self.configmap is not None:
+            raise AlreadyExists(Status(code=409))
+        return self.store(body.data)
+
+    async def patch(self, *_: Any, patch: dict[str, Any], **__: Any) -> ConfigMap:
+        if self.configmap is None:
+            raise NotFound(Status(code=404))
+        if patch["metadata"]["resourceVersion"] != self.configmap.metadata.resource_version:
+            raise Conflict(Status(code=409))
+        return self.store(self.configmap.data | patch["data"])
+
+    def store(self, data: Mapping[str, str]) -> ConfigMap:
+        self.writes += 1
+        metadata = ObjectMeta(name="dovetail-job-numbers", namespace="home", resource_version=str(next(self.versions)))
+        self.configmap = ConfigMap(metadata=metadata, data=dict(data))
+        return self.configmap
+
+    def operator(self) -> Numbers:
+        return Numbers(cast("Client", self), namespace="home", clock=lambda: self.now)
+
+
+@pytest.mark.parametrize("together", [1, 5, 40])
+async def test_while_many_jobs_come_their_numbers_cost_few_writes_and_have_no_gaps(together: int) -> None:
+    shared = Shared()
+    numbers, given = shared.operator(), list[int]()
+    for cycle in range(320 // together):
+        shared.now = cycle * together / 16
+        jobs = [submitted(f"j{cycle}-{each}", seconds=each) for each in range(together)]
+        given += sorted((await numbers.give(jobs, shown=[])).values())
+    assert given == list(range(1, 321))
+    # One for each cycle of the first second, and one for 33 numbers after that.
+    assert shared.writes <= 8 + 320 / 33
+
+
+async def test_jobs_that_come_one_by_one_leave_no_gap_when_the_operator_ends() -> None:
+    shared, given = Shared(), []
+    for operator in range(3):
+        numbers = shared.operator()
+        for at_once in range(20):
+            shared.now += 0.15
+            given += (await numbers.give([submitted(f"j{operator}-{at_once}")], shown=[])).values()
+    assert given == list(range(1, 61))
+
+
+async def test_the_next_operator_goes_on_after_what_was_reserved() -> None:
+    shared = Shared()
+    jobs = [submitted(f"j{each}", seconds=each) for each in range(10)]
+    assert set((await shared.operator().give(jobs, shown=[])).values()) == set(range(1, 11))
+    assert await shared.operator().give([submitted("next")], shown=[]) == {"uid-next": 43}
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("give"), st.integers(0, 2), st.lists(st.sampled_from(["team", "lab"]), min_size=1, max_size=12)
+        ),
+        st.tuples(st.just("restart"), st.integers(0, 2)),
+        st.tuples(st.just("pause"), st.floats(0, 2)),
+        st.tuples(st.just("edit"), st.sampled_from(["team", "lab"]), st.integers(0, 90)),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+async def test_no_number_is_given_twice_by_whichever_operators_and_each_is_stored_before(steps: list[Any]) -> None:
+    shared = Shared()
+    operators = [shared.operator() for _ in range(3)]
+    known: dict[str, set[int]] = {"team": set(), "lab": set()}
+    for at_step, step in enumerate(steps):
+        match step:
+            case "give", who, namespaces:
+                jobs = [
+                    submitted(f"j{at_step}-{each}", namespace=name, seconds=each)
+                    for each, name in enumerate(namespaces)
+                ]
+                numbers = await operators[who].give(jobs, shown=[])
+                assert shared.configmap is not None
+                for job in jobs:
+                    number, name = numbers[job.metadata.uid], job.metadata.namespace
+                    assert number not in known[name]
+                    assert number <= int(shared.configmap.data[name])
+                    known[name].add(number)
+            case "restart", who:
+                operators[who] = shared.operator()
+            case "pause", seconds:
+                shared.now += seconds
+            case "edit", name, more:
+                # A person raises a number.
+                data = {} if shared.configmap is None else shared.configmap.data
+                shared.store({**data, name: str(int(data.get(name, "0")) + more)})

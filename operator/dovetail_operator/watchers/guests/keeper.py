@@ -157,7 +157,7 @@ class GuestKeeper:
             return
         earlier = GPUJob(metadata=found.about, spec=job.spec, status=before)
         # Its own kind's status may say nothing of the queue.
-        changed = announcement(earlier, status=job.status, tells_starts=True)
+        changed = announcement(earlier, status=job.status, shows_status=False)
         for news in (changed, first_estimate(earlier, status=job.status)):
             if news is not None:
                 self._post(news.on(found.resource))
