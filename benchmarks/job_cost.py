@@ -1,8 +1,8 @@
 """Measure the CPU that all programs take for a GPUJob: created to running, against a bare batch Job, and to its reason.
 
 Everything is real except the nodes' kubelets. The operator, extender and webhook of this checkout and those of
-`--other` run in turns on one sandbox, and so do bare batch Jobs with Dovetail's annotation. With `--workers`, each job
-is a gang of so many pods, and its bare Job names the nodes.
+`--other` run in turns on one sandbox, each with the CRDs and policies of its chart, and so do bare batch Jobs with
+Dovetail's annotation. With `--workers`, each job is a gang of so many pods, and its bare Job names the nodes.
 
 A round of all kinds is rejected if a program ended in it by itself, such as a kube-scheduler that lost its lease, and
 for no other reason. With fewer than half of the rounds left it fails.
@@ -14,10 +14,12 @@ for no other reason. With fewer than half of the rounds left it fails.
 import argparse
 import asyncio
 import statistics
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import api_rules
 import plane
 import queue_plane
 import turns
@@ -34,6 +36,7 @@ from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
 
 BARE = "bare"
+KINDS: Final = (*api_rules.CRDS, *api_rules.POLICIES)
 IDLE_SECONDS = 10.0
 # Events and figures that follow a job's start are written within this time.
 SETTLING_SECONDS = 4.0
@@ -49,13 +52,15 @@ def main() -> None:
     options.add_argument("--other", type=Path, help="another checkout, whose programs run in turns with these")
     options.add_argument("--json", type=Path, default=Path("out/job_cost.json"), help="where it is written too")
     args = options.parse_args()
-    with queue_plane.sandbox(nodes=queue_plane.gpu_nodes(args.nodes), without=["gateway"]) as made:
-        found = asyncio.run(measure(made, args))
+    nodes = queue_plane.gpu_nodes(args.nodes)
+    with queue_plane.sandbox(nodes=nodes, without=["gateway"]) as made, tempfile.TemporaryDirectory() as folder:
+        rules = api_rules.write(made, kinds=KINDS, other=args.other, folder=Path(folder))
+        found = asyncio.run(measure(made, args, rules=rules))
     queue_plane.report(found, path=args.json)
 
 
-async def measure(made: Cluster, args: argparse.Namespace) -> dict[str, Any]:
-    """Take the turns: each checkout's jobs, then bare batch Jobs."""
+async def measure(made: Cluster, args: argparse.Namespace, *, rules: Mapping[str, Path]) -> dict[str, Any]:
+    """Take the turns: each checkout's jobs, then bare batch Jobs with the rules of this one."""
     jobs = 8 * args.nodes // args.workers
     checkouts = ({"other": args.other.resolve()} if args.other else {}) | {"this": turns.HERE}
     found: dict[str, list[dict[str, Any]]] = {}
@@ -66,8 +71,10 @@ async def measure(made: Cluster, args: argparse.Namespace) -> dict[str, Any]:
         for turn in range(args.rounds):
             taken_now: dict[str, dict[str, Any]] = {}
             for name, checkout in checkouts.items():
+                if args.other:
+                    await api_rules.use(made, files=rules, name=name)
                 await asyncio.to_thread(turns.use, made, checkout=checkout)
-                await asyncio.sleep(SETTLING_SECONDS)
+                await warmed_up(made, client, rate=args.rate)
                 bodies = [_job(f"{name}-{turn}-{at:04d}", args=args) for at in range(jobs)]
                 taken = await started(made, client, bodies, args=args, idle=idle)
                 if args.asks:
@@ -87,6 +94,14 @@ async def measure(made: Cluster, args: argparse.Namespace) -> dict[str, Any]:
         raise SystemExit(f"{rejected} of {args.rounds} rounds are rejected: programs ended in them by themselves")
     result = {"jobs": jobs, "workers": args.workers, "nodes": args.nodes, "rejected": rejected}
     return {**result, "medians": medians(found), "turns": found}
+
+
+async def warmed_up(made: Cluster, client: Client, *, rate: float) -> None:
+    """Wait until programs and API server have nothing left to do, also with a first job."""
+    await api_rules.settled(made)
+    await submit(client, [queue_plane.job("warm")], rate=rate)
+    await asyncio.sleep(SETTLING_SECONDS)
+    await clear(client)
 
 
 async def started(
