@@ -3,6 +3,7 @@ import base64
 import io
 import json
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
@@ -21,7 +22,7 @@ from dovetail.process import serving
 from dovetail.process.certificate import Certificate
 from dovetail.process.connections import Connections
 from dovetail_webhook.admission_review import ReviewError, denied, uid_of
-from dovetail_webhook.app import _Desk, _sent, application
+from dovetail_webhook.app import AT_ONCE, _Desk, _sent, application
 from dovetail_webhook.handler import Answer, Reviewer
 from dovetail_webhook.metrics import Metrics
 from tests import virtual_time
@@ -138,16 +139,51 @@ async def test_a_review_that_cannot_be_read_is_denied_where_its_uid_is_known(bod
     assert said in response["status"]["message"]
 
 
+def large(review: dict[str, Any]) -> dict[str, Any]:
+    """The same with an annotation of 60 kB."""
+    review["request"]["object"]["metadata"]["annotations"]["note"] = "x" * 60_000
+    return review
+
+
 async def test_a_review_that_others_keep_waiting_is_denied_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(_reviewer: Reviewer, _body: bytes) -> Answer:
         time.sleep(0.3)
         raise ReviewError("too late to matter")
 
     monkeypatch.setattr(Reviewer, "answer", slow)
-    status, text = await post(make_review(), seconds=0.05)
+    status, text = await post(large(make_review()), seconds=0.05)
     response = json.loads(text)["response"]
     assert (status, response["allowed"]) == (200, False)
     assert "no answer within 0.05 s, as others were reviewed: try again" in response["status"]["message"]
+
+
+async def test_a_small_review_does_not_wait_for_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = threading.Semaphore(0), threading.Event()
+    as_it_is = Reviewer.answer
+
+    def answer(reviewer: Reviewer, body: bytes | bytearray) -> Answer:
+        if b"xxxx" in body:
+            begun.release()
+            assert may_end.wait(60)
+        return as_it_is(reviewer, body)
+
+    monkeypatch.setattr(Reviewer, "answer", answer)
+    app = application(REVIEWER, metrics=Metrics(), seconds=60)
+    async with serving.listening(app, host="127.0.0.1", port=0) as port, aiohttp.ClientSession() as http:
+
+        async def allowed(review: dict[str, Any]) -> bool:
+            async with http.post(f"http://127.0.0.1:{port}/mutate", json=review) as got:
+                response: dict[str, Any] = (await got.json(content_type=None))["response"]
+                return bool(response["allowed"])
+
+        # One more than there are threads.
+        others = [asyncio.create_task(allowed(large(make_review()))) for _ in range(AT_ONCE + 1)]
+        for _ in range(AT_ONCE):
+            await asyncio.to_thread(begun.acquire)
+        assert await allowed(make_review())
+        assert not any(other.done() for other in others)
+        may_end.set()
+        assert all(await asyncio.gather(*others))
 
 
 async def test_the_connections_whose_deadlines_rest_during_a_review_are_those_that_it_was_given() -> None:
@@ -214,7 +250,7 @@ class Slow:
     @asynccontextmanager
     async def read(self, _http: Any) -> AsyncIterator[bytearray]:
         await asyncio.sleep(self.body_seconds)
-        yield bytearray(json.dumps(make_review()).encode())
+        yield bytearray(json.dumps(large(make_review())).encode())
 
 
 class Full:
@@ -307,7 +343,7 @@ async def test_a_body_counts_as_held_until_its_answer_is_sent(monkeypatch: pytes
         @asynccontextmanager
         async def read(self, _http: Any) -> AsyncIterator[bytearray]:
             held.append(True)
-            yield bytearray(json.dumps(make_review()).encode())
+            yield bytearray(json.dumps(large(make_review())).encode())
             held.clear()
 
     async def send(response: Any, *, to: Any) -> Any:
