@@ -88,8 +88,8 @@ class Slots:
 
 
 AT_ONCE: Final = 4
-# Memory of a review, up to which it is answered without a thread. A pod of 8 kB counts as 100 kB. Of 300 µs of CPU for a
-# review with its HTTP, a thread takes 110.
+# Memory of a review, up to which it is answered without a thread. A pod of 8 kB counts as 100 kB. Of 300 µs of CPU for
+# a review with its HTTP, a thread takes 110.
 _SMALL: Final = 256 << 10
 # The API server waits 5 s (`timeoutSeconds`). It discards a later answer together with its reason.
 _BODY_SECONDS: Final = 3.0
