@@ -52,6 +52,8 @@ NOT_EMPTY: Final = {
     "NegativeCache._asked": "the last 64 questions, whoever asked them",
     "Decisions._starts": "the times of the latest starts, up to a bound",
     "Numbers._given": "a number is never given again",
+    "Numbers._reserved": "as stored in a ConfigMap",
+    "Numbers._latest": "the times of the latest numbers, up to a bound",
     "Learner._weights": "the mix of jobs is learned",
     "RecentKeys._newer": "the mix counts a job once",
     "RecentKeys._older": "the mix counts a job once",
