@@ -76,9 +76,13 @@ def highest_shown(shown: Iterable[GPUJob]) -> dict[str, int]:
     return highest
 
 
-def _higher(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """The higher number of each namespace."""
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}
+def _highest(*counters: Mapping[str, int]) -> dict[str, int]:
+    """The highest number of each namespace."""
+    highest: dict[str, int] = {}
+    for each in counters:
+        for namespace, last in each.items():
+            highest[namespace] = max(highest.get(namespace, 0), last)
+    return highest
 
 
 class Numbers:
@@ -115,7 +119,7 @@ class Numbers:
 
     def _reserved_numbers(self, jobs: list[GPUJob], *, highest: Mapping[str, int]) -> dict[str, int] | None:
         """Numbers that were reserved before; None if they are not enough."""
-        numbers, counters = allot(jobs, last=_higher(self._given, highest))
+        numbers, counters = allot(jobs, last=_highest(self._given, highest))
         if any(counters[namespace] > self._reserved.get(namespace, 0) for namespace in _namespaces(jobs)):
             return None
         self._given = counters
@@ -128,8 +132,8 @@ class Numbers:
         stored = read_counters(configmap.data)
         # What another client has stored is taken, up to the last number.
         taken = {name: last for name, last in stored.items() if last != self._reserved.get(name)}
-        numbers, counters = allot(jobs, last=_higher(_higher(taken, self._given), highest))
-        ends = _higher(counters, stored)
+        numbers, counters = allot(jobs, last=_highest(taken, self._given, highest))
+        ends = _highest(counters, stored)
         ends |= {name: max(ends[name], counters[name] + ahead) for name in _namespaces(jobs)}
         changed = msgspec.structs.replace(configmap, data={name: str(end) for name, end in sorted(ends.items())})
         self._configmap = await write_configmap(self._client, configmap=changed)
