@@ -7,6 +7,7 @@ for each write.
 import asyncio
 import subprocess
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,16 +52,17 @@ async def use(made: Cluster, *, files: Mapping[str, Path], name: str | None) -> 
 
 
 async def settled(made: Cluster, *, at_most: float = 0.1, seconds: float = 3.0, patience: float = 60.0) -> None:
-    """Wait for a period in which kube-apiserver takes at most this share of a core.
+    """Wait for a period in which kube-apiserver takes at most this share of a core, or until patience ends.
 
     After a change of a CRD it builds its OpenAPI documents again.
     """
-    async with asyncio.timeout(patience):
-        while True:
-            with turns.measured(made) as used:
-                await asyncio.sleep(seconds)
-            if used.cpu_seconds["kube-apiserver"] <= at_most * used.seconds:
-                return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(patience):
+            while True:
+                with turns.measured(made) as used:
+                    await asyncio.sleep(seconds)
+                if used.cpu_seconds["kube-apiserver"] <= at_most * used.seconds:
+                    return
 
 
 def _documents(path: Path) -> dict[_KIND_AND_NAME, dict[str, Any]]:

@@ -289,7 +289,7 @@ PARTS: Final = (
     Part(
         name="job",
         script="job_cost.py",
-        arguments=("--rounds", "3", "--asks", "100"),
+        arguments=("--nodes", "15", "--rounds", "2", "--asks", "100"),
         limit_seconds=240,
         takes_other=True,
         targets=(
