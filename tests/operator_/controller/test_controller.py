@@ -515,7 +515,7 @@ async def test_a_start_that_a_limit_makes_impossible_is_not_told_any_more(api: A
 
 async def _until_estimated(rig: Rig, *, wanted: bool) -> None:
     """Wait until the job's status that was written last has an estimated start, or has none."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while True:
             written = rig.api.of(f"PUT {GPUJOBS}/x/status")
             queue = written[-1].body["status"].get("queue") if written else None
