@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -24,7 +23,7 @@ from dovetail_cli.explain import move_plan
 from dovetail_cli.jobs.wait import TIMED_OUT
 from dovetail_cli.ui import error_messages, output
 from dovetail_cli.ui.errors import CommandError, UsageError
-from dovetail_cli.ui.progress import patiently
+from dovetail_cli.ui.progress import Say, patiently
 from dovetail_cli.ui.times import utc_now
 
 _NO_PLAN: Final = 1
@@ -77,28 +76,29 @@ async def _carried_out(cluster: Cluster, *, job: GPUJob, plan: MovesAnswer, time
 
     Without a start in time, the request is withdrawn.
     """
-    began, changed, latest = time.monotonic(), asyncio.Event(), [job]
-    follow = _follow(latest, uid=job.metadata.uid, changed=changed)
+    began, followed = time.monotonic(), _Followed(job)
     reflector = Reflector(
-        cluster.client, resource=GPUJOBS, as_type=GPUJob, on_event=follow, namespace=job.metadata.namespace
+        cluster.client, resource=GPUJOBS, as_type=GPUJob, on_event=followed.look, namespace=job.metadata.namespace
     )
     following = asyncio.create_task(reflector.run())
     try:
         await reflector.synced.wait()
-        await _request(cluster, job=job, at=timestamp(utc_now()))
+        # One that was deleted before the first list makes no event.
+        followed.is_gone = job.metadata.uid not in {each.metadata.uid for each in reflector.store.values()}
+        if not followed.is_gone:
+            await _request(cluster, job=job, at=timestamp(utc_now()))
         with patiently() as say:
             async with asyncio.timeout(timeout_seconds):
-                while phase_of(latest[0]) != "Running" and not is_finished(latest[0]):
-                    say(f"{phase_of(latest[0])}: {latest[0].status.message or 'waiting for the moves'} …")
-                    await changed.wait()
-                    changed.clear()
+                await followed.until_started(say)
     except TimeoutError:
         await _request(cluster, job=job, at=None)
     finally:
         following.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await following
-    job = latest[0]
+    if followed.is_gone:
+        raise CommandError(f"{job.metadata.name} was deleted before it started")
+    job = followed.job
     started = job.status.start_time is not None and phase_of(job) in {"Running", "Succeeded"}
     return MovesApplied(
         plan=plan,
@@ -110,13 +110,24 @@ async def _carried_out(cluster: Cluster, *, job: GPUJob, plan: MovesAnswer, time
     )
 
 
-def _follow(latest: list[GPUJob], *, uid: str, changed: asyncio.Event) -> Callable[[EventType, GPUJob], None]:
-    def follow(_event: EventType, /, job: GPUJob) -> None:
-        if job.metadata.uid == uid:
-            latest[0] = job
-            changed.set()
+class _Followed:
+    """A job as the watch last showed it, until it starts, ends or is gone."""
 
-    return follow
+    def __init__(self, job: GPUJob) -> None:
+        self.job = job
+        self.is_gone = False
+        self._changed = asyncio.Event()
+
+    def look(self, event: EventType, /, job: GPUJob) -> None:
+        if job.metadata.uid == self.job.metadata.uid:
+            self.job, self.is_gone = job, event == "DELETED"
+            self._changed.set()
+
+    async def until_started(self, say: Say) -> None:
+        while not (self.is_gone or phase_of(self.job) == "Running" or is_finished(self.job)):
+            say(f"{phase_of(self.job)}: {self.job.status.message or 'waiting for the moves'} …")
+            await self._changed.wait()
+            self._changed.clear()
 
 
 async def _request(cluster: Cluster, *, job: GPUJob, at: str | None) -> None:

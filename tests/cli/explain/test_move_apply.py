@@ -1,0 +1,163 @@
+"""`dovetail move apply`: what is requested, when the wait ends, and what is said then."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.answers.moves import MovesAnswer, MovesApplied
+from dovetail.api.conversion import values_of
+from dovetail.api.gpujob import GPUJob
+from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.explain import move_apply, move_plan
+from dovetail_cli.ui.errors import CommandError, UsageError
+from tests.cli.builders import make_job
+from tests.cli.explain.test_move_plan import FOUND, NONE
+from tests.core.kube.api import Answer, Api, Stream, line, listing, refusal
+
+JOBS = "/apis/dovetail.dev/v1beta1/namespaces/default/gpujobs"
+BIG = f"{JOBS}/big"
+
+
+def job_of(*, uid: str = "uid-big", version: str = "5", **status: Any) -> GPUJob:
+    job = make_job("big", resource_version=version, **{"number": 4, "phase": "Queued", **status})
+    return msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, uid=uid))
+
+
+def object_of(**fields: Any) -> dict[str, Any]:
+    found: dict[str, Any] = values_of(job_of(**fields))
+    return found
+
+
+def changes(*events: tuple[str, dict[str, Any]]) -> Stream:
+    return Stream(chunks=[line(kind, each) for kind, each in events])
+
+
+async def carried_out(cluster: Cluster, *, timeout_seconds: float = 120.0) -> MovesApplied:
+    async with asyncio.timeout(240):
+        return await move_apply._carried_out(cluster, job=job_of(), plan=FOUND, timeout_seconds=timeout_seconds)
+
+
+def requested(api: Api) -> list[Any]:
+    return [each.body["spec"]["moveRequestTime"] for each in api.of(f"PATCH {BIG}")]
+
+
+async def test_it_waits_until_that_very_job_runs(api: Api, cluster: Cluster) -> None:
+    api.answer(f"GET {JOBS}", listing(object_of(), version=5))
+    api.answer(f"PATCH {BIG}", Answer(body=object_of()))
+    other = object_of(uid="another", version="6", phase="Running", start_time="2026-11-21T12:00:00Z")
+    starts = object_of(version="7", phase="Running", start_time="2026-11-21T12:01:00Z", nodes=["a", "c"])
+    api.answer(f"WATCH {JOBS}", changes(("MODIFIED", other), ("MODIFIED", starts)))
+    found = await carried_out(cluster)
+    assert (found.started, found.phase, found.nodes) == (True, "Running", ["a", "c"])
+    (at,) = requested(api)
+    assert at.endswith("Z")
+    assert move_apply._said(msgspec.structs.replace(found, seconds=90.0)) == "big runs on a, c after 90s."
+
+
+async def test_one_that_ends_without_a_start_has_not_started(api: Api, cluster: Cluster) -> None:
+    api.answer(f"GET {JOBS}", listing(object_of(), version=5))
+    api.answer(f"PATCH {BIG}", Answer(body=object_of()))
+    api.answer(f"WATCH {JOBS}", changes(("MODIFIED", object_of(version="6", phase="Cancelled"))))
+    found = await carried_out(cluster)
+    assert (found.started, found.phase, found.nodes) == (False, "Cancelled", [])
+
+
+async def test_after_its_time_the_request_is_withdrawn(api: Api, cluster: Cluster) -> None:
+    waits = object_of(reason="Resources", message="Need 8 GPUs, only 6 available", nodes=["a"])
+    api.answer(f"GET {JOBS}", listing(waits, version=5))
+    api.answer(f"PATCH {BIG}", Answer(body=waits), Answer(body=waits))
+    found = await carried_out(cluster, timeout_seconds=0.0)
+    assert (found.started, found.nodes) == (False, [])
+    asked, withdrawn = requested(api)
+    assert asked is not None
+    assert withdrawn is None
+    assert move_apply._said(msgspec.structs.replace(found, seconds=600.0)) == (
+        "big has not started within 10m (Queued: Need 8 GPUs, only 6 available). The request is withdrawn."
+    )
+
+
+@pytest.mark.parametrize("when", ["before the list", "later", "under its name there is another"])
+async def test_a_job_that_is_deleted_is_waited_for_no_more(api: Api, cluster: Cluster, when: str) -> None:
+    there = {
+        "before the list": [],
+        "later": [object_of()],
+        "under its name there is another": [object_of(uid="another")],
+    }
+    api.answer(f"GET {JOBS}", listing(*there[when], version=5))
+    api.answer(f"PATCH {BIG}", Answer(body=object_of()))
+    api.answer(f"WATCH {JOBS}", changes(("DELETED", object_of(version="6"))))
+    with pytest.raises(CommandError, match=r"^big was deleted before it started$"):
+        await carried_out(cluster)
+    assert len(requested(api)) == (when == "later"), "no other job moves for one that is gone"
+
+
+async def test_what_the_api_server_refuses_ends_it_with_its_sentence(api: Api, cluster: Cluster) -> None:
+    api.answer(f"GET {JOBS}", listing(object_of(), version=5))
+    api.answer(f"PATCH {BIG}", refusal(403, reason="Forbidden", message="may not patch"))
+    with pytest.raises(CommandError, match="may not patch"):
+        await carried_out(cluster)
+
+
+@pytest.fixture
+def apply(api: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The command in this loop, with this plan for the job."""
+
+    async def run(plan: MovesAnswer, *, form: str) -> int:
+        async def found_for(_cluster: Cluster, **asked: Any) -> tuple[GPUJob, MovesAnswer]:
+            assert asked["to_apply"], "only jobs that say so may move"
+            return job_of(), plan
+
+        async def carried(_cluster: Cluster, **asked: Any) -> MovesApplied:
+            started = asked["timeout_seconds"] > 1
+            return MovesApplied(
+                plan=plan, started=started, phase="Running" if started else "Queued", message="", nodes=[], seconds=2.0
+            )
+
+        work: list[Any] = []
+        monkeypatch.setattr(move_plan, "found_for", found_for)
+        monkeypatch.setattr(move_apply, "_carried_out", carried)
+        monkeypatch.setattr(move_apply, "work", lambda go, **_: work.append(go))
+        move_apply.apply(
+            "4", yes=True, timeout_seconds=1.0 if form == "late" else 9.0, form="table" if form == "late" else form,
+            kubeconfig=None, context=None, namespace=None,
+        )  # fmt: skip
+        code: int = await work[0](cluster)
+        return code
+
+    return run
+
+
+async def test_the_exit_code_says_whether_it_runs(
+    apply: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await apply(FOUND, form="table") == 0
+    assert capsys.readouterr().out.endswith("big runs on  after 2s.\n")
+    assert await apply(FOUND, form="late") == 124
+    assert await apply(NONE, form="table") == 1
+    assert "Nothing was changed" not in capsys.readouterr().out
+
+
+async def test_a_program_gets_one_document(apply: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert await apply(FOUND, form="json") == 0
+    assert json.loads(capsys.readouterr().out)["started"] is True
+    assert await apply(NONE, form="json") == 1
+    assert json.loads(capsys.readouterr().out)["holds"] is False
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_a_time_that_is_none_is_refused_before_anything_is_asked(seconds: float) -> None:
+    with pytest.raises(UsageError, match=r"write a number of seconds above 0$"):
+        move_apply.apply(
+            "4", yes=True, timeout_seconds=seconds, form="table", kubeconfig="/none", context=None, namespace=None
+        )
+
+
+def test_without_a_terminal_it_asks_for_a_yes() -> None:
+    with pytest.raises(UsageError, match="say --yes"):
+        move_apply.apply(
+            "4", yes=False, timeout_seconds=9.0, form="table", kubeconfig="/none", context=None, namespace=None
+        )
