@@ -4,6 +4,7 @@ import asyncio
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from random import Random
 
 import pytest
 
@@ -13,6 +14,7 @@ from dovetail.config.settings import Settings
 from dovetail.decoding import decode
 from dovetail.query.dry_run import prepare
 from dovetail_gateway.access.visibility import EVERYTHING, Visibility
+from dovetail_gateway.cluster import prepared
 from dovetail_gateway.cluster.prepared import (
     CHEAP_SECONDS,
     FRESH_SECONDS,
@@ -252,3 +254,36 @@ async def test_for_those_who_see_everything_the_user_of_the_job_makes_no_differe
     found = Audience.of_job(JOB, sees=some, user="rita")
     assert (found.sees.namespaces, found.user) == ({"red", "blue"}, "rita"), "the job's own namespace is not hidden"
     assert Audience.of_job(JOB, sees=some, user=None).user == ""
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_what_is_forgotten_is_the_users_own_first_and_no_more_than_necessary(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng, most, most_jobs = Random(seed), 5, 12
+    monkeypatch.setattr(prepared, "MOST_LIMITED", most)
+    monkeypatch.setattr(prepared, "MOST_JOBS", most_jobs)
+    # By name in the order of use: who asked for it last, and its jobs.
+    model: dict[str, tuple[str, int]] = {}
+    for _ in range(300):
+        name, user = rng.choice("abcdefgh"), rng.choice(["rita", "rob", "eve"])
+        if rng.random() < 0.1:
+            await cluster.version_for()
+            continue
+        cluster.jobs = rng.randrange(6)
+        if name in model:
+            # One that is kept serves as it is.
+            model[name] = model.pop(name)
+        else:
+            own = [each for each, (owner, _) in model.items() if owner == user]
+            for each in own[: max(0, len(own) + 1 - MOST_OF_ONE)]:
+                del model[each]
+            sizes = [jobs for _, jobs in model.values()]
+            while len(model) + 1 > 2 and (
+                len(model) + 1 > most or sum(jobs for _, jobs in model.values()) + sizes[-1] > most_jobs
+            ):
+                del model[next(iter(model))]
+            model[name] = user, cluster.jobs
+        await cluster.version_for(limited(name), user=user)
+        kept = [each.user for each in cluster.queues._kept if not each.sees.everything]
+        assert kept == list(model), (name, user)
