@@ -3,9 +3,11 @@
 import random
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dovetail.answers.inventory import DeviceUse
@@ -188,3 +190,75 @@ def test_gateways_that_start_and_write_together_lose_nothing(stores: Stores) -> 
     assert set(made[0].usage()) == set(accounts)
     assert {used.gpu_seconds for used in made[0].usage().values()} == {14}
     assert len(made[0].marks(since=0, most=1000)) == 600
+
+
+def test_it_answers_as_plain_tables_would(store: SampleStore) -> None:
+    """Two tenants with equal names; jobs come again, and samples grow old and are forgotten."""
+    rng, now = random.Random(5), AT
+    curves: dict[str, KeptCurve] = {}
+    marks: dict[tuple[str, str, int], Mark] = {}
+    places: dict[str, Place] = {}
+    used: dict[Account, Used] = {}
+    for number in range(60):
+        now += rng.choice([60, 600, 7200])
+        namespace, name = rng.choice(["red", "blue"]), rng.choice(["train", "tune"])
+        # The step of a long job reaches beyond the first ones of its successors.
+        start = now - rng.choice([0, 30, 86_400])
+        made = replace(
+            curve(f"u{number}", start=start, until=now + rng.choice([30, 40_000]), name=name), namespace=namespace
+        )
+        curves[made.uid] = made
+        happened = mark(f"u{number}", at=start)
+        happened = replace(happened, row=msgspec.structs.replace(happened.row, namespace=namespace, job=name))
+        marks[happened.key] = happened
+        place = Place(node=rng.choice("ab"), index=number % 3, model="V100", gpus=1.0, memory_mib=1024)
+        places[f"g{number % 5}"] = place
+        today = datetime.fromtimestamp(now, UTC).date()
+        whose = Account(day=today, namespace=namespace, project="", user=rng.choice(["ada", "bob"]), model="V100")
+        before = used.get(whose, Used(gpu_seconds=0.0, used_seconds=0.0))
+        used[whose] = Used(gpu_seconds=before.gpu_seconds + 60, used_seconds=before.used_seconds + 30)
+        store.write(
+            Batch(
+                curves=[made], marks=[happened], places={f"g{number % 5}": place}, usage={whose: used[whose]}
+            )
+        )  # fmt: skip
+        if number % 15 == 14:
+            keep_days = rng.choice([1, 2])
+            store.forget(now=datetime.fromtimestamp(now, UTC), keep_days=keep_days)
+            old = now - keep_days * 86_400
+            curves = {uid: each for uid, each in curves.items() if each.until >= old}
+            marks = {key: each for key, each in marks.items() if each.at >= old}
+            used = {each: found for each, found in used.items() if each.day >= datetime.fromtimestamp(old, UTC).date()}
+        if number % 5 == 4:
+            _check_curves(store, curves=curves)
+            assert (store.places(), store.usage()) == (places, used)
+            since, most = now - rng.choice([0, 600, 90_000]), rng.choice([1, 3, 100])
+            recent = [each for each in marks.values() if each.at >= since]
+            assert {each.key for each in store.marks(since=since, most=100)} == {each.key for each in recent}
+            found = store.marks(since=since, most=most)
+            assert len(found) == min(most, len(recent))
+            assert [each.at for each in found] == sorted(each.at for each in found)
+            if recent and most == 1:
+                newest = {max(each.at for each in recent if each.row.namespace == own) for own in _namespaces(recent)}
+                assert found[0].at in newest
+    assert len(curves) < 60, "some were forgotten"
+
+
+def _namespaces(marks: list[Mark]) -> set[str]:
+    return {each.row.namespace for each in marks}
+
+
+def _check_curves(store: SampleStore, *, curves: dict[str, KeptCurve]) -> None:
+    for namespace in ("red", "blue"):
+        for name in ("train", "tune"):
+            own = [each for each in curves.values() if (each.namespace, each.name) == (namespace, name)]
+            # Of many jobs of a name, those that ended last are looked at.
+            latest = sorted(own, key=lambda each: each.until)[-8:]
+            found = store.curve(namespace, name=name)
+            starts = {each.curve.start for each in latest}
+            assert (None if found is None else found.curve.start) == max(starts, default=None)
+            assert found is None or found.uid in {each.uid for each in own}
+            for each in own[:3]:
+                assert store.curve(namespace, name=name, uid=each.uid) == each
+                assert store.curve("green", name=name, uid=each.uid) is None
+    assert {each.uid for each in store.curves([*curves, "gone"])} == set(curves)
