@@ -33,8 +33,8 @@ class Sampled:
         self.now = BEGIN
         self.read = 0
 
-    def place(self, at: int, *, model: str = "V100") -> Place:
-        return Place(node=f"n-{at % 2}", index=at, model=model, gpus=1.0, memory_mib=32768)
+    def place(self, at: int, *, model: str = "V100", gpus: float = 1.0, memory_mib: int = 32768) -> Place:
+        return Place(node=f"n-{at % 2}", index=at, model=model, gpus=gpus, memory_mib=memory_mib)
 
     async def in_thread(self, compute: Callable[[], Any]) -> Any:
         self.read += 1
@@ -68,9 +68,14 @@ async def test_kept_curves_are_those_that_are_read_anew(seed: int) -> None:
             sampled.sample(steps=random.choice([1, 1, 1, 2, 25, 300]))
         elif act < 0.5:
             sampled.restore()
-        elif act < 0.55:
+        elif act < 0.6:
             at = random.randrange(len(UUIDS))
-            sampled.places[UUIDS[at]] = sampled.place(at, model=random.choice(["V100", "A100"]))
+            sampled.places[UUIDS[at]] = sampled.place(
+                at,
+                model=random.choice(["V100", "A100"]),
+                gpus=random.choice([1.0, 0.25]),
+                memory_mib=random.choice([8192, 32768]),
+            )
         since = sampled.now - random.choice([600, 3600, 80_000, 600_000, 2_000_000])
         until = random.choice([sampled.now + 1, sampled.now + 1, since + 300, since + 3600])
         times = grid(since=since, until=until, now=sampled.now)
