@@ -1,15 +1,22 @@
 """`dovetail move plan`: the text for people, and the exit code."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
 from dovetail.answers.jobs import JobReference
 from dovetail.answers.moves import MoveRow, MovesAnswer, PlacedWorker
+from dovetail.api.gpujob import GPUJob
+from dovetail.query.jobs import selection
 from dovetail_cli import app
+from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.explain import move_plan
 from dovetail_cli.explain.move_plan import text
+from dovetail_cli.ui.errors import MissingError
+from tests.cli.builders import make_job
 
 FOUND = MovesAnswer(
     job=JobReference(namespace="team", name="big", number=4),
@@ -97,3 +104,32 @@ def test_the_exit_code_says_whether_there_is_a_plan(
 def test_a_list_is_not_a_form_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["move", "plan", "4", "-o", "csv"]) == 2
     assert '-o "csv": unknown format, allowed are table, json, yaml' in capsys.readouterr().err
+
+
+async def test_the_job_is_one_of_the_own_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers and names of another namespace mean other jobs."""
+    jobs = [make_job("train", namespace=each, number=4) for each in ("other", "default")]
+    asked: list[Any] = []
+
+    async def take(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(jobs=jobs, nodes=())
+
+    async def budgets(_client: Any) -> list[str]:
+        return ["budget"]
+
+    def moves_for(job: GPUJob, **options: Any) -> MovesAnswer:
+        asked.append((job.metadata.namespace, options["budgets"], options["to_apply"]))
+        return FOUND
+
+    monkeypatch.setattr(move_plan, "take", take)
+    monkeypatch.setattr(move_plan, "list_disruption_budgets", budgets)
+    monkeypatch.setattr(move_plan, "moves_for", moves_for)
+    cluster = Cluster(client=SimpleNamespace(), namespace="default")  # type: ignore[arg-type] # nothing is asked of it
+    for word in ("train", "4"):
+        for to_apply in (True, False):
+            wanted = selection.parse_one(word, field="JOB")
+            job, plan = await move_plan.found_for(cluster, wanted=wanted, to_apply=to_apply)
+            assert (job.metadata.namespace, plan) == ("default", FOUND)
+    assert asked == [("default", ["budget"], to_apply) for to_apply in (True, False)] * 2
+    with pytest.raises(MissingError, match="in namespace default"):
+        await move_plan.found_for(cluster, wanted=selection.parse_one("5", field="JOB"), to_apply=False)

@@ -1,11 +1,17 @@
 """A look at a cluster: what may not be listed is named, and hides nothing else."""
 
+from random import Random
+from typing import Any
+
 import pytest
 
-from dovetail.api.resources import PODS
+from dovetail.api.kueue import CLUSTERQUEUES, WORKLOADS
+from dovetail.api.resources import EVENTS, GPUNODES, NODES, PODS, RESOURCEQUOTAS, Resource
 from dovetail.kube.client import Client
+from dovetail.kube.errors import Forbidden, NotFound, Status
 from dovetail.kube.queries.observed import read_observed
 from tests.core.kube.api import Api, listing, make_object, refusal
+from tests.core.kube.queries.test_whole_picture import Server
 
 LISTS = (
     "/api/v1/nodes",
@@ -46,3 +52,49 @@ async def test_who_may_list_neither_pods_nor_nodes_is_blind(api: Api, client: Cl
         api.answer(path, refusal(403))
     seen = await read_observed(client, namespace="team")
     assert (list(seen.pods), seen.blind) == ([], True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_may_not_be_listed_is_named_and_the_rest_is_there(seed: int) -> None:
+    """Any of the lists may be refused, or be of a kind that the cluster does not have."""
+    rng = Random(seed)
+    objects = {
+        "pods": [make_object("a", version=1, namespace="other"), make_object("b", version=1, namespace="team")],
+        **{kind: [make_object(kind, version=1)] for kind in ("nodes", "gpunodes", "resourcequotas", "events")},
+        **{kind: [make_object(kind, version=1)] for kind in ("workloads", "clusterqueues")},
+    }
+    for items in objects.values():
+        for each in items:
+            each["metadata"]["labels"] = {}
+    kinds = {
+        "nodes": NODES, "gpunodes": GPUNODES, "resourcequotas": RESOURCEQUOTAS, "events": EVENTS,
+        "workloads": WORKLOADS[0], "clusterqueues": CLUSTERQUEUES[0],
+    }  # fmt: skip
+    for _ in range(40):
+        refused = {kind for kind in (*kinds, "pods everywhere", "pods of team") if rng.random() < 0.4}
+        absent = {kind for kind in kinds if rng.random() < 0.2} - {"nodes"}
+
+        class Refusing(Server):
+            async def list(self, resource: Resource, **asked: Any) -> Any:
+                called = resource.plural
+                if called == "pods":
+                    called = f"pods {'everywhere' if asked.get('namespace') is None else 'of team'}"
+                if called in absent:  # noqa: B023 - it is asked before the next turn
+                    raise NotFound(Status(code=404))
+                if called in refused:  # noqa: B023
+                    raise Forbidden(Status(code=403))
+                # The reasons of events are chosen by the API server.
+                return await super().list(resource, **{**asked, "field_selector": None})
+
+        seen = await read_observed(Refusing(objects), namespace="team")  # type: ignore[arg-type] # what it calls of one
+        everywhere = "pods everywhere" not in refused
+        own = everywhere or "pods of team" not in refused
+        assert [pod.metadata.name for pod in seen.pods] == (["a", "b"] if everywhere else ["b"] if own else [])
+        hidden = refused - absent
+        wanted = [*([] if everywhere else [PODS]), *(kinds[kind] for kind in kinds if kind in hidden)]
+        assert (seen.everywhere, seen.unlisted) == (everywhere, wanted)
+        assert seen.blind == ("nodes" in hidden and not own)
+        assert (seen.nodes is None) == ("nodes" in hidden)
+        for kind in ("gpunodes", "resourcequotas", "events", "workloads", "clusterqueues"):
+            found = getattr(seen, {"resourcequotas": "quotas"}.get(kind, kind))
+            assert [each.metadata.name for each in found] == ([] if kind in hidden | absent else [kind]), kind
