@@ -1,5 +1,6 @@
 """Commands on several objects, of which one is refused or lost: the others are changed, and each is said."""
 
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -7,10 +8,11 @@ import pytest
 
 from dovetail.api.conversion import values_of
 from dovetail.query.jobs import selection
+from dovetail_cli.cluster import several
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.jobs import cancel, update
 from dovetail_cli.nodes import cordon, quota_changes
-from dovetail_cli.ui.errors import CommandError, NoConnectionError
+from dovetail_cli.ui.errors import CommandError, MissingError, NoConnectionError, UsageError
 from tests.cli.builders import make_job
 from tests.cli.nodes.test_cordon import listed, node, wire
 from tests.core.kube.api import Answer, Api, refusal
@@ -107,3 +109,19 @@ async def test_one_that_fails_keeps_no_other_from_being_changed_and_said(
     called = {"gcancel": "Job ", "gjob hold": "Job ", "cordon": "GPUNode ", "quota delete": "GPUQuota "}[command]
     number = str(NAMES.index(failing) + 1)
     assert f"{called}{number if called == 'Job ' else failing}: " in refused
+
+
+async def test_the_exit_code_is_that_of_the_first_failure_and_each_is_said() -> None:
+    async def done() -> int:
+        return 1
+
+    async def fails(error: Exception) -> int:
+        raise error
+
+    errors = (MissingError("a is not there"), CommandError("b is refused"), UsageError("c is wrong"))
+    for first, second in itertools.permutations(errors, 2):
+        found, error = await several.each({"x": done(), "one": fails(first), "y": done(), "two": fails(second)})
+        assert found == {"x": 1, "y": 1}
+        assert type(error) is type(first)
+        assert str(error) == f"one: {first}; two: {second}"
+    assert await several.each({"x": done()}) == ({"x": 1}, None)

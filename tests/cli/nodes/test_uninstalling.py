@@ -7,7 +7,13 @@ import pytest
 from dovetail_cli.app import main
 from dovetail_cli.nodes import user_service
 
-OTHERS = (".kube/config", ".local/share/other/file", ".cache/other/file", "work/results.txt")
+OTHERS = (
+    ".kube/config",
+    ".local/share/other/file",
+    ".local/share/gflowers/file",
+    ".cache/other/file",
+    "work/results.txt",
+)
 OURS = (
     ".local/state/dovetail/sandboxes/default/logs/operator.log",
     ".local/state/dovetail/sandboxes/big/state.json",

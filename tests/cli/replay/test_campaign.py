@@ -3,13 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail import names
 from dovetail.api.conversion import values_of
+from dovetail.api.gpujob import template_of
 from dovetail_cli.app import main
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.replay import campaign
+from dovetail_cli.replay.tally import Counts, Tally
 from dovetail_cli.ui.errors import CommandError, MissingError
 from tests.cli.builders import make_gpunode, make_job
 from tests.core.kube.api import Answer, Api, Stream
@@ -89,3 +92,35 @@ def test_a_namespace_that_cannot_be_is_refused_before_anything_starts(
 ) -> None:
     assert main(["replay", "--pods", "none.csv", "--namespace", name]) == 2
     assert f'--namespace "{name}": write up to 63 lower-case letters' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("phase", "seconds", "rightly"), [("Running", 30, 30), ("Starting", 30, 30), ("Queued", 30, 0)]
+)
+def test_a_campaign_stalls_only_after_the_longest_job_that_runs(phase: str, seconds: int, rightly: float) -> None:
+    tally = Tally(jobs=3, nodes={})
+    for name, lasts, its in (("short", 5, "Running"), ("long", seconds, phase)):
+        job = make_job(name, namespace="replay", phase=its)
+        template = template_of({"containers": [{"name": "main", "command": ["sleep", str(lasts)]}]})
+        tally.saw(msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template)), at=1.0)
+    assert campaign._longest_run(tally) == max(5, rightly)
+    assert campaign._longest_run(Tally(jobs=0, nodes={})) == 0
+
+
+async def test_a_job_that_runs_for_long_is_no_stall(api: Api, cluster: Cluster) -> None:
+    template = template_of({"containers": [{"name": "main", "command": ["sleep", "1000"]}]})
+    job = make_job("x", namespace="replay", phase="Running")
+    job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template))
+    api.answer(f"GET {JOBS}", NONE, listing(job))
+    api.answer(f"GET {GPUNODES}", listing(make_gpunode("a")), listing(make_gpunode("a")))
+    api.answer(f"POST {JOBS}", Answer(body=values_of(job)))
+    ready_to_audit(api)
+    looks = 0
+
+    def over(_tally: Tally, _standing: Counts) -> bool:
+        nonlocal looks
+        looks += 1
+        return looks == 3
+
+    ended = await campaign.run(cluster, jobs=[job], watcher=lambda *_: None, over=over, stalled_seconds=-1.0)
+    assert (ended.problem, looks) == ("", 3)

@@ -1,11 +1,12 @@
 """Where a job's directory is in its container, and the job that unpacks it there."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from dovetail.api.gpujob import GPUJob, spec_of
-from dovetail_cli.submit import manifest, pod_options
+from dovetail_cli.submit import manifest, pod_options, terminal
 from dovetail_cli.submit.workdir import directory, place
 from dovetail_cli.submit.workdir.directory import Directory
 from dovetail_cli.ui.errors import UsageError
@@ -94,3 +95,67 @@ def test_a_job_without_such_a_directory_stays_where_it_is() -> None:
     plain = job(workdir="/app")
     assert directory.moved(plain, token="1") == plain
     assert spec(directory.running_in(job(), path="/data/x"))["containers"][0]["workingDir"] == "/data/x"
+
+
+def rich() -> GPUJob:
+    """A job with what people add to a template by hand, of each list more than one."""
+    made = job("data:/data", workdir="/data/runs")
+    template = {
+        **spec(made),
+        "containers": [
+            {**spec(made)["containers"][0], "env": [{"name": "LR", "value": "1"}], "ports": [{"containerPort": 80}]},
+            {"name": "sidecar", "image": "sidecar:1", "workingDir": "/data/runs/train-1a2b3c"},
+        ],
+        "initContainers": [{"name": "fetch", "image": "fetch:1", "command": ["fetch", "/data/runs/train-1a2b3c"]}],
+        "volumes": [*spec(made)["volumes"], {"name": "own", "emptyDir": {}}],
+        "tolerations": [{"key": "gpu"}],
+    }
+    return manifest.with_spec(made, spec=template)
+
+
+def unpacked(of: GPUJob) -> GPUJob:
+    there = place.choose(of, workdir="/data/runs", token="1a2b3c")
+    return Directory(archive=b"packed", place=there).mounted(of, config_map="x")
+
+
+TRANSFORMED: dict[str, tuple[Callable[[GPUJob], GPUJob], GPUJob, set[str]]] = {
+    "unpacked": (unpacked, rich(), {"initContainers", "containers.0.workingDir", "volumes"}),
+    "moved": (
+        lambda of: directory.moved(of, token="4d5e6f"),
+        unpacked(rich()),
+        {"initContainers", "containers.0.workingDir"},
+    ),
+    "running in": (lambda of: directory.running_in(of, path="/data/x"), rich(), {"containers.0.workingDir"}),
+    "with a terminal": (
+        lambda of: terminal.with_terminal(of, terminal="xterm"),
+        rich(),
+        {"containers.0.stdin", "containers.0.stdinOnce", "containers.0.tty", "containers.0.env"},
+    ),
+    "without a terminal": (
+        lambda of: terminal.with_terminal(of, terminal=None),
+        rich(),
+        {"containers.0.stdin", "containers.0.stdinOnce"},
+    ),
+}
+
+
+def parts_of(found: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a pod's spec, and of each container."""
+    parts = {name: value for name, value in found.items() if name != "containers"}
+    for at, container in enumerate(found["containers"]):
+        parts |= {f"containers.{at}.{name}": value for name, value in container.items()}
+    return parts
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_all_else_of_a_job_stays_as_it_was(name: str) -> None:
+    transform, before, changes = TRANSFORMED[name]
+    found = transform(before)
+    old, new = parts_of(spec(before)), parts_of(spec(found))
+    assert {part for part in old.keys() | new.keys() if old.get(part) != new.get(part)} == changes
+    for part in ("initContainers", "volumes", "containers.0.env"):
+        known = {each["name"] for each in old.get(part, ())}
+        kept = [each for each in new.get(part, ()) if each["name"] in known - {directory.INIT_CONTAINER}]
+        assert kept == [each for each in old.get(part, ()) if each["name"] != directory.INIT_CONTAINER], part
+    assert (found.metadata, found.status) == (before.metadata, before.status)
+    assert found.spec.workers == before.spec.workers
