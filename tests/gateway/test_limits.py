@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -39,6 +40,35 @@ def test_users_have_a_limit_of_their_own_that_no_address_uses_up() -> None:
     assert [limit.wait_of_address("a") > 0 for _ in range(3)] == [False, False, True]
     assert [limit.wait_of_user("rita") > 0 for _ in range(3)] == [False, False, True]
     assert limit.wait_of_user("rob") == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_request_counts_once_for_each_limit_and_a_refused_one_for_none(seed: int) -> None:
+    rng, now = Random(seed), 0.0
+    limit = RateLimit(Rates(each=1.0, all=2.0), clock=lambda: now)
+    # Of each bucket: its tokens, and when they were counted.
+    each, every = (2.0, 1.0), (4.0, 2.0)
+    buckets: dict[str, tuple[float, float]] = {}
+
+    def tokens(key: str, *, burst: float, rate: float) -> float:
+        left, at = buckets.get(key, (burst, now))
+        return min(burst, left + (now - at) * rate)
+
+    for _ in range(400):
+        now += rng.choice([0.0, 0.0, 0.125, 0.5])
+        user, address = rng.choice([("ann", ""), ("bob", ""), ("", "a"), ("", "b"), ("", "c"), ("", "d")])
+        if user:
+            counted = {f"user {user}": each}
+            found = limit.wait_of_user(user)
+        else:
+            counted = {f"address {address}": each, "all": every}
+            found = limit.wait_of_address(address)
+        left = {key: tokens(key, burst=of[0], rate=of[1]) for key, of in counted.items()}
+        is_taken = all(amount >= 1 for amount in left.values())
+        wanted = max((1 - amount) / counted[key][1] for key, amount in left.items())
+        assert found == pytest.approx(0.0 if is_taken else wanted), (user, address)
+        if is_taken:
+            buckets |= {key: (amount - 1, now) for key, amount in left.items()}
 
 
 def test_of_more_users_than_are_counted_those_who_spent_last_keep_their_debt(monkeypatch: pytest.MonkeyPatch) -> None:

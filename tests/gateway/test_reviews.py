@@ -410,3 +410,17 @@ async def test_what_is_kept_has_a_bound(
     assert sum(map(len, reviews._kept.values())) == reviews._number <= 6
     tokens = reviews.identities._tokens
     assert len(tokens.kept) == sum(map(len, tokens.of_user.values())) <= 3
+
+
+async def test_of_more_answers_than_are_kept_those_of_who_asked_last_stay(
+    api: GatewayApiServer, reviews: Reviews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail_gateway.access.reviews._MOST_KEPT", 2)
+    for token in (many_tokens(api, User(name), number=1)[0] for name in ("a", "b")):
+        await reviews.may(caller(token), act=READ_RED)
+    first = many_tokens(api, User("a"), number=1)[0]
+    await reviews.may(caller(first), act=READ_RED)
+    before = len(api.reviews)
+    await reviews.may(caller(many_tokens(api, User("c"), number=1)[0]), act=READ_RED)
+    await reviews.may(caller(first), act=READ_RED)
+    assert [name for name, _, _ in api.reviews[before:]] == ["c"], "b asked longest ago"

@@ -118,13 +118,18 @@ class _Followed:
         self.is_gone = False
         self._changed = asyncio.Event()
 
+    @property
+    def _is_over(self) -> bool:
+        return self.is_gone or phase_of(self.job) == "Running" or is_finished(self.job)
+
     def look(self, event: EventType, /, job: GPUJob) -> None:
-        if job.metadata.uid == self.job.metadata.uid:
+        # One that has started and is deleted at once has started.
+        if job.metadata.uid == self.job.metadata.uid and not self._is_over:
             self.job, self.is_gone = job, event == "DELETED"
             self._changed.set()
 
     async def until_started(self, say: Say) -> None:
-        while not (self.is_gone or phase_of(self.job) == "Running" or is_finished(self.job)):
+        while not self._is_over:
             say(f"{phase_of(self.job)}: {self.job.status.message or 'waiting for the moves'} …")
             await self._changed.wait()
             self._changed.clear()

@@ -48,9 +48,10 @@ def requested(api: Api) -> list[Any]:
 async def test_it_waits_until_that_very_job_runs(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {JOBS}", listing(object_of(), version=5))
     api.answer(f"PATCH {BIG}", Answer(body=object_of()))
-    other = object_of(uid="another", version="6", phase="Running", start_time="2026-11-21T12:00:00Z")
-    starts = object_of(version="7", phase="Running", start_time="2026-11-21T12:01:00Z", nodes=["a", "c"])
-    api.answer(f"WATCH {JOBS}", changes(("MODIFIED", other), ("MODIFIED", starts)))
+    other = object_of(uid="another", version="7", phase="Cancelled")
+    starts = object_of(version="6", phase="Running", start_time="2026-11-21T12:01:00Z", nodes=["a", "c"])
+    # At once, so that both are known before it looks again.
+    api.answer(f"WATCH {JOBS}", Stream(chunks=[line("MODIFIED", starts) + line("MODIFIED", other)]))
     found = await carried_out(cluster)
     assert (found.started, found.phase, found.nodes) == (True, "Running", ["a", "c"])
     (at,) = requested(api)
@@ -58,12 +59,13 @@ async def test_it_waits_until_that_very_job_runs(api: Api, cluster: Cluster) -> 
     assert move_apply._said(msgspec.structs.replace(found, seconds=90.0)) == "big runs on a, c after 90s."
 
 
-async def test_one_that_ends_without_a_start_has_not_started(api: Api, cluster: Cluster) -> None:
+@pytest.mark.parametrize("status", [{"phase": "Cancelled"}, {"phase": "Failed", "start_time": "2026-11-21T12:00:00Z"}])
+async def test_one_that_ends_otherwise_has_not_started(api: Api, cluster: Cluster, status: dict[str, Any]) -> None:
     api.answer(f"GET {JOBS}", listing(object_of(), version=5))
     api.answer(f"PATCH {BIG}", Answer(body=object_of()))
-    api.answer(f"WATCH {JOBS}", changes(("MODIFIED", object_of(version="6", phase="Cancelled"))))
+    api.answer(f"WATCH {JOBS}", changes(("MODIFIED", object_of(version="6", nodes=["a"], **status))))
     found = await carried_out(cluster)
-    assert (found.started, found.phase, found.nodes) == (False, "Cancelled", [])
+    assert (found.started, found.phase, found.nodes) == (False, status["phase"], [])
 
 
 async def test_after_its_time_the_request_is_withdrawn(api: Api, cluster: Cluster) -> None:

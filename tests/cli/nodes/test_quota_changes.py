@@ -193,6 +193,16 @@ async def test_a_quota_is_changed_where_it_is_and_created_where_it_is_not(
         assert (last.method, last.body["metadata"], last.body["spec"]["limit"]) == ("POST", {"name": "q"}, {"gpus": 8})
 
 
+async def test_a_change_is_checked_together_with_what_stays(api: Api, kubeconfig: str) -> None:
+    known = [values_of(make_quota("q", limit={"gpus": 4}))]
+    api.answer(f"GET {QUOTAS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": known}))
+    with pytest.raises(UsageError, match="must not be above the limit of 4 GPUs"):
+        await asyncio.to_thread(
+            quota_changes.apply, "q", changes={"guaranteed": {"gpus": 5}}, kubeconfig=kubeconfig, context=None
+        )
+    assert [each.method for each in api.seen] == ["GET"], "nothing is written"
+
+
 class Commands:
     """The commands on an API server in memory, whose quotas others change too."""
 

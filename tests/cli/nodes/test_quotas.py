@@ -1,10 +1,12 @@
 """What `dovetail quota` shows."""
 
+from random import Random
+
 import pytest
 
 from dovetail.query.errors import NotFoundError
 from dovetail.query.quotas.listing import quota_list
-from dovetail_cli.nodes.quotas import COLUMNS, choose, rows, sentences
+from dovetail_cli.nodes.quotas import COLUMNS, choose, in_order, rows, sentences
 from dovetail_cli.ui import output
 from tests.core.query.test_quotas import EACH, VISION, make_quota
 
@@ -106,3 +108,33 @@ def test_a_forecast_that_the_quota_no_longer_has_is_not_shown() -> None:
     quota = make_quota("chat", status={"forecast": HOURS | {"expected": 6.5}})
     (row,) = quota_list([quota]).items
     assert (row.forecast, row.demand, list(sentences([row]))) == (None, None, [])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_quota_is_below_its_parent_whatever_the_tree_is(seed: int) -> None:
+    rng = Random(seed)
+    for _ in range(30):
+        names = rng.sample("abcdefgh", rng.randrange(1, 9))
+        # Parents may be missing, and form circles.
+        parents = {name: rng.choice([None, None, *"abcdefgh"]) for name in names}
+        parents = {name: parent for name, parent in parents.items() if parent != name}
+        quotas = quota_list([make_quota(name, parent=parents.get(name)) for name in names]).items
+        found = [each.name for each in in_order(quotas)]
+        assert sorted(found) == sorted(names)
+
+        def above(name: str) -> list[str]:
+            chain = [name]
+            while (parent := parents.get(chain[-1])) in names and parent not in chain:  # noqa: B023
+                chain.append(str(parent))
+            return chain[::-1]
+
+        in_circles = any(parents.get(above(name)[0]) in names for name in names)
+        paths = list(map(above, found))
+        assert paths == sorted(paths)
+        if not in_circles:
+            for at, path in enumerate(paths):
+                # What is between a quota and its parent is below that parent too.
+                if len(path) > 1:
+                    parent = found.index(path[-2])
+                    assert parent < at
+                    assert all(other[: len(path) - 1] == path[:-1] for other in paths[parent:at])
