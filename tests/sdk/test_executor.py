@@ -11,9 +11,11 @@ from typing import Any, Literal
 
 import pytest
 
+from dovetail.answers.jobs import JobRow
 from dovetail.sdk import executor as module
 from dovetail.sdk.errors import BusyError, DovetailError, FunctionFailedError, UnreachableError, WaitTimeoutError
 from dovetail.sdk.executor import Executor
+from tests.sdk.test_waits import row
 
 End = Literal["value", "error", "lost"]
 
@@ -31,6 +33,10 @@ class Job:
     end: End | None = None
     broken: DovetailError | None = None
     cancelled: int = 0
+
+    @property
+    def row(self) -> JobRow:
+        return row(self.phase, reason="")
 
     def done(self) -> bool:
         if self.broken is not None:
@@ -178,6 +184,7 @@ class Mapped:
     over: set[int] = field(default_factory=set)
     waited: list[float | None] = field(default_factory=list)
     away: bool = False
+    row: JobRow = field(default_factory=lambda: row("Running"))
 
     def __len__(self) -> int:
         return self.count
