@@ -1,7 +1,7 @@
 """Keeps a folder in sync with a Secret, as kubelet does for a mount.
 
-Runs as a sandbox component. Kubelet polls too. It swaps a link, so that a reader never sees one file of the old Secret
-and one of the new. Here the key is written before the certificate, and the webhook keeps its old pair while the two do
+Runs as a sandbox component. Kubelet swaps a link, so that a reader never sees one file of the old Secret and one of the
+new. Here the key is written before the certificate, and the webhook keeps its old pair while the two do
 not match.
 """
 
@@ -14,18 +14,19 @@ from typing import Final
 
 import msgspec
 
+from dovetail.api.meta import EventType, ObjectMeta
 from dovetail.api.resources import Resource
 from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.reflector import Reflector
 from dovetail.process import serving
 
 _SECRETS: Final = Resource(plural="secrets", kind="Secret")
-_LOOK_SECONDS: Final = 0.5
 
 
 class _Secret(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: ObjectMeta
     data: dict[str, bytes] | None = None
 
 
@@ -35,18 +36,22 @@ async def follow(client: Client, *, name: str, namespace: str, folder: Path) -> 
     The files of a deleted Secret stay, as on a node.
     """
     written: dict[str, bytes] = {}
-    while True:
-        try:
-            found = await client.get(_SECRETS, name=name, as_type=_Secret, namespace=namespace)
-        except NotFound:
-            pass
-        except KubeError as error:
-            print(f"Secret {name} cannot be read: {error}", flush=True)  # noqa: T201 - the component's log
-        else:
-            data = found.data or {}
+
+    def write(event: EventType, secret: _Secret) -> None:
+        if event != "DELETED":
+            data = secret.data or {}
             _write({key: text for key, text in data.items() if written.get(key) != text}, folder=folder)
-            written = data
-        await asyncio.sleep(_LOOK_SECONDS)
+            written.clear()
+            written.update(data)
+
+    await Reflector(
+        client,
+        resource=_SECRETS,
+        as_type=_Secret,
+        on_event=write,
+        namespace=namespace,
+        field_selector=f"metadata.name={name}",
+    ).run()
 
 
 def _write(files: dict[str, bytes], *, folder: Path) -> None:
