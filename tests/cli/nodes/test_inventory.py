@@ -1,6 +1,7 @@
 import csv
 import io
 from collections.abc import Sequence
+from random import Random
 
 import msgspec
 import pytest
@@ -141,3 +142,38 @@ def test_a_machine_without_a_driver_says_that_jobs_run_all_the_same(reason: str,
     ready = Condition(type="Ready", status="False", reason=reason, message=message, last_transition_time=ago(hours=1))
     machine = reporting(make_gpunode("local", gpus=0), conditions=[ready])
     assert says in inventory.text_of_machine(taken(machine)).splitlines()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_line_counts_the_devices_of_its_node_and_model(seed: int) -> None:
+    """Nodes of several models, some of them partitioned, cordoned or held."""
+    rng = Random(seed)
+    nodes, held, wanted = list[GPUNode](), list[Pod](), list[tuple[str, str, int, int, str]]()
+    for name in ("a", "b", "c"):
+        made = make_gpunode(name, gpus=6)
+        models = {at: rng.choice(["V100", "H100"]) for at in range(6)}
+        devices = [
+            msgspec.structs.replace(each, model=models[each.index], mig_profile="1g.10gb" if rng.random() < 0.3 else "")
+            for each in made.status.devices
+        ]
+        closed, taken_up = set(rng.sample(range(6), 2)), set(rng.sample(range(6), 2))
+        made = msgspec.structs.replace(
+            made, spec=msgspec.structs.replace(made.spec, cordoned=[f"GPU-{name}-{at}" for at in closed])
+        )
+        nodes.append(reporting(made, devices=devices))
+        held += [
+            make_pod(f"p-{name}-{at}", node=name, held=((at, 1000, 1024),), labels={names.LABEL_JOB_NUMBER: "5"})
+            for at in taken_up
+        ]
+        for model in dict.fromkeys(models.values()):
+            own = {at for at, each in models.items() if each == model}
+            out = len(own & closed)
+            state = f"{out} of {len(own)} take no work: " if out else "ok"
+            wanted.append((name, model, len(own), len(own - closed - taken_up), state))
+    rows = inventory.node_rows(taken(*nodes, pods=held))
+    found = [(row["NODE"], row["MODEL"], row["GPUS"], row["FREE"], row["STATE"]) for row in rows]
+    assert len(found) == len(wanted)
+    for row, (*figures, state) in zip(found, wanted, strict=True):
+        assert list(row[:4]) == figures
+        assert row[4].startswith(state)
+        assert (row[4] == "ok") == (state == "ok")

@@ -130,6 +130,9 @@ def test_a_devices_own_limits_are_rows_of_their_own_and_0_is_a_limit() -> None:
         ("inference_per_device", "a:1", 3),
         ("training_per_device", "a:GPU-gone", 1),
     ]
+    # Without the device before it, one keeps its index.
+    left = structs.replace(limited, status=structs.replace(limited.status, devices=limited.status.devices[1:]))
+    assert [row["WHERE"] for row in limits._of_devices([left])] == ["a:1", "a:1", "a:GPU-gone"]
 
 
 async def test_devices_of_several_nodes_are_changed_at_their_own_nodes(api: Api, cluster: Cluster) -> None:

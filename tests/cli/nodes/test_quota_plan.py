@@ -39,6 +39,10 @@ def test_the_example_of_three_departments_is_read() -> None:
         (f"{QUOTA}metadata: {{name: q}}\n", "GPUQuota q has no spec"),
         (f"{QUOTA}metadata: {{name: A_B}}\nspec: {{}}\n", "metadata.name must be up to 253 of a-z, 0-9"),
         (f"{NAMED}spec: {{}}\n---\n{NAMED}spec: {{}}\n", "GPUQuota q is in it twice, and only one of them can count"),
+        (
+            f"{NAMED}spec: {{}}\n---\n{QUOTA}metadata: {{name: a}}\nspec: {{}}\n---\n{NAMED}spec: {{}}\n",
+            "GPUQuota q is in it twice, and only one of them can count",
+        ),
         (f"{NAMED}spec: {{shares: !!int abc}}\n", "expected YAML or JSON .a value does not suit its tag"),
         (f"{NAMED}spec: {{shares: {'9' * 5000}}}\n", "expected YAML or JSON .a value does not suit its tag"),
         (QUOTA.replace("v1beta1", "v1alpha1"), "document 1 must be a GPUQuota of dovetail.dev/v1beta1"),

@@ -184,3 +184,9 @@ async def test_who_may_not_see_the_devices_is_told_that_alone(
 def test_an_interval_that_is_too_short_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("top", arguments=["--interval", "0"], prog="dovetail top") == 2
     assert capsys.readouterr().err == "dovetail: --interval 0: at least 0.1 seconds\n"
+
+
+def test_jobs_of_one_number_are_called_by_their_own_names_in_each_namespace() -> None:
+    jobs = [make_job(name, namespace=name, number=5) for name in ("red", "blue")]
+    jobs.append(make_job("waits", namespace="red"))
+    assert top_screen.called(jobs) == {("red", 5): "5 red", ("blue", 5): "5 blue"}

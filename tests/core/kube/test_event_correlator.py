@@ -123,3 +123,8 @@ def test_an_object_whose_budget_is_full_again_is_not_remembered() -> None:
     recent.correlate(seen(uid="a"), now=200)
     recent.correlate(seen("another", uid="a"), now=200)
     assert recent.correlate(seen("a third", uid="a"), now=200.5) == "limited"
+
+
+def test_two_counts_are_added_up_over_the_time_of_both() -> None:
+    first, later = replace(seen(), count=3), replace(seen(after=9), first=AT + timedelta(seconds=5), count=4)
+    assert first.followed_by(later) == replace(later, first=AT, count=7)
