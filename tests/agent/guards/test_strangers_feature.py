@@ -123,6 +123,15 @@ def test_a_process_that_was_away_for_a_look_begins_its_grace_again(watch: Watch)
     assert pids(watch.look(look([process(7)], after=GRACE))) == [[], []]
 
 
+def test_of_a_node_that_is_gone_nothing_is_kept(watch: Watch) -> None:
+    watch.look(look([process(7)], node="v100-1"))
+    watch.look(look([process(7)]))
+    watch.feature.forget("v100-0")
+    assert {key[0] for key in watch.feature._first} == {"v100-1"}
+    assert {labels[1] for labels in watch.counted()} == {"v100-1"}
+    assert pids(watch.look(look([process(7)], after=GRACE))) == [[], []], "it is another node of that name"
+
+
 def test_a_look_at_another_node_forgets_no_first_sight_and_brings_none(watch: Watch) -> None:
     watch.look(look([process(7)]))
     watch.look(look([process(8)], node="v100-1", after=GRACE / 2))
