@@ -107,6 +107,11 @@ class Driver:
         """The path as the node has it."""
         return Path(f"/proc/{self.holder.pid}/root{path}")
 
+    def mount(self, source: Path, *, at: Path) -> None:
+        """Mount a folder there, as somebody else on the node."""
+        enter = ("nsenter", *_USER_OF, "--mount", f"--target={self.holder.pid}", "--")
+        subprocess.run([*enter, "mount", "--bind", str(source), str(at)], check=True)
+
     def flags(self, path: Path) -> set[str]:
         """The options with which something is mounted at `path`; empty where nothing is."""
         lines = Path(f"/proc/{self.holder.pid}/mountinfo").read_text().splitlines()

@@ -217,6 +217,26 @@ async def test_a_mount_of_a_folder_that_is_no_more_is_replaced(driver: Driver, u
     assert "ro" in driver.flags(target)
 
 
+async def test_a_mount_of_the_same_folder_with_other_rights_is_replaced(driver: Driver, uid: str) -> None:
+    driver.tell(uid)
+    target = driver.target(uid)
+    target.mkdir()
+    driver.mount(driver.folder / "mps" / "clients", at=target)
+    assert "rw" in driver.flags(target)
+    await driver.publish(target, uid=uid)
+    assert "ro" in driver.flags(target)
+
+
+async def test_whatever_is_mounted_at_a_target_goes_with_it(driver: Driver, uid: str) -> None:
+    driver.tell(uid)
+    target = driver.target(uid)
+    await driver.publish(target, uid=uid)
+    driver.mount(driver.folder / "mps" / "shm", at=target)
+    await driver.unpublish(target)
+    assert driver.flags(target) == set()
+    assert not target.exists()
+
+
 async def test_mounts_outlive_the_driver_and_the_next_one_unmounts_them(driver: Driver, uid: str) -> None:
     driver.tell(uid)
     target = driver.target(uid)
@@ -245,16 +265,19 @@ async def test_clients_may_write_in_the_pipes_where_a_site_says_so(uid: str) -> 
         assert "rw" in driver.flags(driver.target(uid))
 
 
-async def test_a_driver_that_kubelet_does_not_take_ends_and_says_why() -> None:
+@pytest.mark.parametrize(
+    ("error", "why"), [("driver name collision", "driver name collision"), ("", "it does not say")]
+)
+async def test_a_driver_that_kubelet_does_not_take_ends_and_says_why(error: str, why: str) -> None:
     if reason := incapable():
         pytest.skip(f"no mount namespace here: {reason}")
     with node() as driver:
         await driver.register(taken=True)
         with suppress(StreamTerminatedError):  # it may end before its answer is sent
-            await driver.register(taken=False, error="driver name collision")
+            await driver.register(taken=False, error=error)
         _, said = driver.process.communicate(timeout=60)
         assert driver.process.returncode == 1
-        assert "kubelet does not take the driver mps.dovetail.dev: driver name collision" in said
+        assert f"kubelet does not take the driver mps.dovetail.dev: {error or 'it does not say why'}" in said
 
 
 def _mounts(driver: Driver) -> list[str]:
