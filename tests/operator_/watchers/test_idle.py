@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail import names
 from dovetail.api.conversion import values_of
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import find_condition
@@ -91,6 +92,31 @@ async def test_a_job_whose_budget_lets_no_pod_end_goes_on_and_is_told_so_once(ri
     await rig.look(915)
     assert [(seen.method, seen.path) for seen in api.seen] == [("PATCH", f"{BUDGET}/status"), ("PATCH", GPUJOB)]
     assert api.seen[0].body["status"] == {"disruptionsAllowed": 0, "disruptedPods": {"x-0-running": at(915)}}
+
+
+async def test_a_job_that_works_in_between_reads_again_what_keeps_it(rig: Rig, api: Api) -> None:
+    rig.state.store.child_changed(make_child(rig.job))
+    rig.state.store.pod_event("ADDED", make_pod())
+    rig.state.store.budget_event("ADDED", make_budget(allowed=0))
+    for seconds, utilization in ((0, 0.0), (900, 0.0), (960, 0.9), (1000, 0.0), (1960, 0.0), (1965, 0.0)):
+        await rig.look(seconds, utilization=utilization)
+    kept = [event for event in rig.events if "PodDisruptionBudget web" in event.message]
+    assert len(kept) == 2
+    assert not api.seen
+
+
+async def test_plain_pods_are_counted_by_the_eviction_that_ends_them(rig: Rig, api: Api) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p"}
+    status = {"phase": "Running", "devices": [DEVICE]}
+    job = make_job(status=status, meta={"ownerReferences": [owner]}, managedBy=names.GUESTS_MANAGER)
+    rig.state.store.job_changed(job)
+    rig.state.store.child_changed(make_child(job))
+    rig.state.store.pod_event("ADDED", make_pod())
+    rig.state.store.budget_event("ADDED", make_budget(allowed=1))
+    api.answer(f"PATCH {GPUJOB}", Answer(body=values_of(job)))
+    for seconds in (0, 900):
+        await rig.look(seconds)
+    assert [(seen.method, seen.path) for seen in api.seen] == [("PATCH", GPUJOB)]
 
 
 async def test_a_job_that_works_again_is_told_so(rig: Rig) -> None:
