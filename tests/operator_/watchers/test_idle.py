@@ -108,7 +108,9 @@ async def test_a_job_that_works_in_between_reads_again_what_keeps_it(rig: Rig, a
 async def test_plain_pods_are_counted_by_the_eviction_that_ends_them(rig: Rig, api: Api) -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p"}
     status = {"phase": "Running", "devices": [DEVICE]}
-    job = make_job(status=status, meta={"ownerReferences": [owner]}, managedBy=names.GUESTS_MANAGER)
+    job = make_job(
+        status=status, meta={"ownerReferences": [owner], "resourceVersion": "11"}, managedBy=names.GUESTS_MANAGER
+    )
     rig.state.store.job_changed(job)
     rig.state.store.child_changed(make_child(job))
     rig.state.store.pod_event("ADDED", make_pod())
