@@ -157,6 +157,24 @@ async def test_several_workers_are_counted_from_the_one_that_is_named(api: Gatew
         assert sorted(found.text.splitlines()) == [f"{each}│ lines of five-{each}" for each in workers]
 
 
+@pytest.mark.parametrize("there", [[1, 3], [3], []])
+async def test_of_several_workers_those_that_have_a_pod_are_read(
+    api: GatewayApiServer, face: Face, there: list[int]
+) -> None:
+    """The first one may be the one whose pod is gone."""
+    put_workers(api, "four", workers=4, pods=there)
+    await face.until_like(api)
+    found = await face.get("/api/v3/jobs/red/four/logs?workers=4", token="red-token")
+    if there:
+        assert sorted(found.text.splitlines()) == [f"{each}│ lines of four-{each}" for each in there]
+    else:
+        assert (found.status, found.json["reason"]) == (409, "NoLog")
+    alone = await face.get("/api/v3/jobs/red/four/logs?worker=0", token="red-token")
+    assert (alone.status, alone.json["reason"]) == (409, "NoLog")
+    beyond = await face.get("/api/v3/jobs/red/four/logs?worker=4&workers=2", token="red-token")
+    assert (beyond.status, beyond.json["detail"]) == (422, "worker=4: this job has 4, counted from 0")
+
+
 async def test_of_several_workers_with_one_pod_its_refusal_is_the_answer(api: GatewayApiServer, face: Face) -> None:
     put_workers(api, "two", workers=2, pods=[0])
     await face.until_like(api)

@@ -80,11 +80,16 @@ class Logs:
 
     def _pods(self, job: GPUJob, *, wanted: LogQuery) -> dict[int, Pod]:
         """The newest pod of each wanted worker that has one. Raises `RequestFailedError` if none has."""
-        first = self._pod(job, worker=wanted.worker)
-        found = {wanted.worker: first}
-        for worker in range(wanted.worker + 1, min(job.spec.workers, wanted.worker + wanted.workers)):
-            with suppress(RequestFailedError):
+        found = dict[int, Pod]()
+        refusals = list[RequestFailedError]()
+        end = min(job.spec.workers, wanted.worker + wanted.workers)
+        for worker in range(wanted.worker, max(end, wanted.worker + 1)):
+            try:
                 found[worker] = self._pod(job, worker=worker)
+            except RequestFailedError as error:
+                refusals.append(error)
+        if not found:
+            raise refusals[0]
         return found
 
     def _pod(self, job: GPUJob, *, worker: int) -> Pod:

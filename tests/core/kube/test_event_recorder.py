@@ -133,6 +133,7 @@ async def test_while_it_waits_a_normal_event_is_replaced_by_the_next_and_a_warni
         ("x", "BadCard"), ("x", "OverPromise"), ("x", "OverPromise"), ("x", "Running"), ("y", "Starting"),
     ]  # fmt: skip
     assert desk.count("replaced") == 1
+    assert {each.body["count"] for each in api.of(POST)} == {1}, "what replaces another is no repeat of it"
 
 
 async def test_while_it_waits_an_event_that_adds_to_others_is_not_replaced_and_replaces_none(

@@ -54,6 +54,16 @@ async def test_who_may_list_neither_pods_nor_nodes_is_blind(api: Api, client: Cl
     assert (list(seen.pods), seen.blind) == ([], True)
 
 
+async def test_kueues_objects_are_those_of_the_version_that_has_any(api: Api, client: Client) -> None:
+    api.answer(EVERYWHERE, listing(version=1))
+    api._script["GET /apis/kueue.x-k8s.io/v1beta2/workloads"].clear()
+    api._script["GET /apis/kueue.x-k8s.io/v1beta1/workloads"].clear()
+    api.answer("GET /apis/kueue.x-k8s.io/v1beta2/workloads", listing(version=1))
+    api.answer("GET /apis/kueue.x-k8s.io/v1beta1/workloads", listing(make_object("w", version=1), version=1))
+    seen = await read_observed(client, namespace="team")
+    assert [each.metadata.name for each in seen.workloads] == ["w"]
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_whatever_may_not_be_listed_is_named_and_the_rest_is_there(seed: int) -> None:
     """Any of the lists may be refused, or be of a kind that the cluster does not have."""
