@@ -13,10 +13,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from random import Random
+from statistics import NormalDist, median
 from typing import Final
 
 from queue_workload import DAY, DEVICES, LIMITS, moment, submission
 
+from dovetail.queue.model.candidates import Candidate
 from dovetail.simulator.queue_replay import Submission
 
 _MEDIAN_SECONDS: Final = 1_144.0
@@ -29,9 +31,14 @@ _LONGEST_SECONDS: Final = 30 * DAY
 _SIZES: Final = ((1, 790), (2, 80), (4, 65), (8, 50), (16, 12), (32, 3))
 # Jobs of more GPUs run longer (figure 2): the median grows with this power of the GPUs.
 _LONGER: Final = 0.35
+# The parts of the spread between works, and between the runs of one.
+_OF_WORKS: Final = 0.8
+_OF_RUNS: Final = 0.6
 # The same person submits the same thing a few times within hours: a geometric number of runs of this mean.
 _RUNS_OF_A_WORK: Final = 3.0
 _GAP_SECONDS: Final = 5_400.0
+# A smaller part of a distribution is taken to be evenly spread.
+_LEAST_PART: Final = 1e-7
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "time": ("timestamp", "submitted_time", "time"),
     "seconds": ("duration",),
@@ -80,9 +87,9 @@ def drawn(*, jobs: int, nodes: int, days: float, load: float, seed: int, limits:
     while len(works) < jobs:
         gpus = rng.choices([each for each, _ in _SIZES], [weight for _, weight in _SIZES])[0]
         at, name = moment(rng, days=days), f"work-{len(works)}"
-        usual = rng.lognormvariate(_LONGER * math.log(gpus), 0.8 * _SPREAD)
+        usual = rng.lognormvariate(_LONGER * math.log(gpus), _OF_WORKS * _SPREAD)
         while at < days * DAY and len(works) < jobs:
-            works.append((at, usual * rng.lognormvariate(0.0, 0.6 * _SPREAD), min(gpus, nodes * DEVICES), name))
+            works.append((at, usual * rng.lognormvariate(0.0, _OF_RUNS * _SPREAD), min(gpus, nodes * DEVICES), name))
             if rng.random() < 1 / _RUNS_OF_A_WORK:
                 break
             at += rng.expovariate(1 / _GAP_SECONDS)
@@ -91,6 +98,56 @@ def drawn(*, jobs: int, nodes: int, days: float, load: float, seed: int, limits:
         scale *= needed / sum(gpus * min(_LONGEST_SECONDS, ran * scale) for _, ran, gpus, _ in works)
     found = [(at, min(_LONGEST_SECONDS, max(_LEAST_SECONDS, ran * scale)), gpus, name) for at, ran, gpus, name in works]
     return _submissions(sorted(found), limits=limits, seed=seed + 1)
+
+
+class Distributions:
+    """How long drawn jobs with round limits run, given all that a queue sees of one: no model of run times knows more.
+
+    That is its GPUs, its limit, how long it has run, and the runs of its work that have ended. Only the scale of all
+    run times is taken from the jobs.
+    """
+
+    def __init__(self, jobs: Sequence[Submission]) -> None:
+        self._usual = median(_log_size(each.job, each.ran_seconds) for each in jobs)
+        self._ended: dict[str, list[float]] = {}
+
+    def ended(self, job: Candidate, *, ran_seconds: float) -> None:
+        """A job has ended."""
+        self._ended.setdefault(_work_of(job), []).append(_log_size(job, ran_seconds))
+
+    def quantiles(self, job: Candidate, *, so_far_seconds: float, parts: Sequence[float]) -> tuple[float, ...]:
+        """The quantiles of its run time in seconds, in total."""
+        limit, past = job.run_seconds, self._ended.get(_work_of(job), ())
+        if limit not in LIMITS:
+            # Above the largest round limit it is twice the run.
+            return (limit / 2,) * len(parts)
+        at = LIMITS.index(limit)
+        low = max(LIMITS[at - 1] / 2 if at else _LEAST_SECONDS, so_far_seconds)
+        high = max(low, limit / 2)
+        # The usual run time of its work after these runs, and how far the next one is from it: both are normal.
+        of_works, of_runs = (_OF_WORKS * _SPREAD) ** -2, (_OF_RUNS * _SPREAD) ** -2
+        known = of_works + len(past) * of_runs
+        middle = (self._usual * of_works + sum(past) * of_runs) / known + _LONGER * math.log(_gpus(job))
+        of_logs = NormalDist(middle, math.sqrt(1 / known + 1 / of_runs))
+        first, last = of_logs.cdf(math.log(low)), of_logs.cdf(math.log(high))
+        if last - first < _LEAST_PART:
+            return tuple(low * (high / low) ** part for part in parts)
+        drawn = (first + part * (last - first) for part in parts)
+        return tuple(min(high, max(low, math.exp(of_logs.inv_cdf(part)))) for part in drawn)
+
+
+def _work_of(job: Candidate) -> str:
+    return job.name.rpartition("-")[0]
+
+
+def _gpus(job: Candidate) -> float:
+    assert job.ask.gpu is not None, "all jobs here ask GPUs"
+    return job.workers * job.ask.gpu.count
+
+
+def _log_size(job: Candidate, ran_seconds: float) -> float:
+    """The logarithm of the run time of a job of one GPU of its work."""
+    return math.log(ran_seconds) - _LONGER * math.log(_gpus(job))
 
 
 def _submissions(jobs: Sequence[tuple[float, float, int, str]], *, limits: str, seed: int) -> list[Submission]:

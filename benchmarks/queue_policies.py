@@ -39,14 +39,15 @@ from queue_workload import DEVICES, gpus_of
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.estimates.calibration import Bounds, Foreseen, Misses
-from dovetail.queue.estimates.expectations import Arrivals, RunTimesUsed, about
+from dovetail.queue.estimates.expectations import PARTS, Arrivals, RunTimesUsed, about
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
 from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
 from dovetail.simulator.queue_replay import Policy, Running, Scene, Submission, easy_backfill, likely, play
 
 LARGE: Final = 8
-# What estimates may know of the future, for a bound of what can be foreseen: how long jobs run, and which ones come.
-KNOWS: Final = ("runs", "arrivals")
+# What estimates may know, for a bound of what can be foreseen: how long jobs run, or from which distributions that was
+# drawn, and which ones come.
+KNOWS: Final = ("runs", "distributions", "arrivals")
 MINUTE: Final = 60.0
 _NEAR_MINUTES: Final = (1, 10, 60)
 Started = Iterable[tuple[str, Sequence[Claim]]]
@@ -136,6 +137,8 @@ def arguments() -> argparse.Namespace:
     if args.traces:
         trace = queue_workload.traced(args.traces / "openb_pod_list_default.csv", jobs=args.jobs)
         workloads["trace"] = (trace, queue_workload.nodes_for(trace, load=args.load))
+    if "distributions" in args.knows and not (args.philly_shaped and args.limits == "round"):
+        options.error("--knows distributions: only of --philly-shaped jobs with --limits round")
     args.workloads = workloads
     return args
 
@@ -241,6 +244,7 @@ class Foreseeing:
         self._every_seconds = every_seconds
         self._at_arrival = at_arrival
         self._asked = set[str]()
+        self._distributions = queue_philly.Distributions(jobs) if "distributions" in knows else None
         self._runs = {each.job.key: each.ran_seconds for each in jobs} if "runs" in knows else {}
         self._later = sorted(jobs, key=lambda each: each.at_seconds) if "arrivals" in knows else []
         self._due = float("-inf")
@@ -305,6 +309,8 @@ class Foreseeing:
     def ended(self, run: Running) -> None:
         """How much of its limit a job used."""
         job = run.of.job
+        if self._distributions is not None:
+            self._distributions.ended(job, ran_seconds=run.of.ran_seconds)
         self._used.ended(_groups(job), ran_seconds=run.of.ran_seconds, limit_seconds=job.run_seconds)
 
     def result(self) -> Estimates:
@@ -327,11 +333,15 @@ class Foreseeing:
     def _ran(self, job: Candidate, so_far: float) -> float:
         if job.key in self._runs:
             return self._runs[job.key]
+        if self._distributions is not None:
+            return self._distributions.quantiles(job, so_far_seconds=so_far, parts=(0.5,))[0]
         return self._used.expected_seconds(_groups(job), limit_seconds=job.run_seconds, so_far_seconds=so_far)
 
     def _within(self, job: Candidate, so_far: float) -> tuple[float, ...] | None:
         if job.key in self._runs:
             return (self._runs[job.key],)
+        if self._distributions is not None:
+            return self._distributions.quantiles(job, so_far_seconds=so_far, parts=PARTS)
         return self._used.range_seconds(_groups(job), limit_seconds=job.run_seconds, so_far_seconds=so_far)
 
 

@@ -95,3 +95,26 @@ def test_where_no_job_waited_nothing_is_said_of_estimates(philly: Any) -> None:
     said = queue_policies.table("quiet", [], queue_policies.Foreseeing(every_seconds=1.0).result())
     assert said.endswith("none waited: no start had to be estimated")
     assert "%" not in said
+
+
+def test_the_true_distribution_of_a_run_time_is_that_from_which_it_was_drawn(philly: Any) -> None:
+    jobs = philly.drawn(jobs=1500, nodes=10, days=92, load=0.9, seed=3)
+    known, below = philly.Distributions(jobs), [0, 0, 0]
+    drawn = [each for each in jobs if each.job.run_seconds in philly.LIMITS]
+    for each in drawn:
+        told = known.quantiles(each.job, so_far_seconds=0.0, parts=(0.0, 0.25, 0.5, 0.75, 1.0))
+        assert told[0] - 1 <= each.ran_seconds <= told[-1] + 1
+        assert list(told) == sorted(told)
+        below = [count + (each.ran_seconds < part) for count, part in zip(below, told[1:4], strict=True)]
+        known.ended(each.job, ran_seconds=each.ran_seconds)
+    assert [count / len(drawn) for count in below] == pytest.approx([0.25, 0.5, 0.75], abs=0.04)
+
+
+def test_what_has_run_for_long_runs_on_and_a_limit_that_is_no_round_number_says_all(philly: Any) -> None:
+    jobs = philly.drawn(jobs=300, nodes=10, days=30, load=0.9, seed=3)
+    known = philly.Distributions(jobs)
+    day = next(each.job for each in jobs if each.job.run_seconds == 24 * 3600)
+    low, high = known.quantiles(day, so_far_seconds=40_000, parts=(0.0, 1.0))
+    assert (low, high) == pytest.approx((40_000, 12 * 3600))
+    long = next(each for each in jobs if each.job.run_seconds not in philly.LIMITS)
+    assert known.quantiles(long.job, so_far_seconds=0.0, parts=(0.1, 0.9)) == pytest.approx((long.ran_seconds,) * 2)
