@@ -240,6 +240,26 @@ async def test_no_page_with_curves_scrolls_sideways_on_a_telephone(browser: Brow
             assert await page.evaluate("document.documentElement.scrollWidth") <= 390, path
 
 
+@pytest.mark.parametrize("width", [1280, 1600, 2560])
+async def test_the_charts_of_each_row_fill_it(browser: Browser, week: Face, width: int) -> None:
+    async with browsers.window(browser, url=week.url, reduced_motion="reduce") as person:
+        page = await person.sign_in("admin-token", path="overview?range=1w")
+        await page.set_viewport_size({"width": width, "height": 1200})
+        await expect(page.locator(".charts > .chart")).to_have_count(7)
+        rows = await page.evaluate(
+            """() => {
+              const rows = {};
+              for (const each of document.querySelectorAll('.charts > .chart')) {
+                const { top, right } = each.getBoundingClientRect();
+                rows[Math.round(top)] = Math.max(rows[Math.round(top)] ?? 0, Math.round(right));
+              }
+              return Object.values(rows);
+            }"""
+        )
+        assert len(rows) > 1
+        assert max(rows) - min(rows) <= 1
+
+
 async def test_usage_has_hours_by_group_with_their_cost_and_as_csv(window: Window) -> None:
     page = await window.sign_in("red-token", path="usage?days=30")
     table = page.get_by_role("table", name="GPU hours")
