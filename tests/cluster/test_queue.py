@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dovetail.api.gpujob import GPUJobStatus
+from dovetail.api.reasons.catalog import rendered
 from dovetail.api.resources import GPUJOBS
 from dovetail.formats.durations import moment, timestamp
 from dovetail.kube.client import Client
@@ -89,6 +90,7 @@ async def test_a_large_job_is_not_starved_by_those_behind_it(jobs: Jobs) -> None
     assert large.queue.position == 1
     # By the time limit, or by what earlier tests on this sandbox have taught: no later than the limit in any case.
     assert "ended on a100-0 by then" in large.queue.basis
+    assert rendered(large.queue.basis_details).message == large.queue.basis
     expected = moment(large.queue.estimated_start or "") - moment(running.start_time or "")
     assert 0 < expected.total_seconds() <= 2 * HOUR + 60
     if large.queue.basis.endswith("at the latest, by the time limits"):
