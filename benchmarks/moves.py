@@ -38,7 +38,8 @@ from dovetail.fragmentation.policy import Policy
 from dovetail.gpu.request import GPURequest
 from dovetail.queue.model.candidates import Candidate, Leaving
 from dovetail.queue.moves.plan import Movable, MovePlan
-from dovetail.queue.moves.proof import MovableJobs, Queue, expected_starts, plan_moves
+from dovetail.queue.moves.proof import expected_starts, plan_moves
+from dovetail.queue.moves.search import MovableJobs, Queue
 from dovetail.simulator.curve import average_allocation, lost_by_moves
 from dovetail.simulator.experiment import Outcome, kind
 from dovetail.simulator.moves import Moves, MovesSettings

@@ -51,9 +51,16 @@ class MoveRules:
         classes = [least for least in self.patience_seconds if least <= priority]
         return self.patience_seconds[max(classes)] if classes else self.after_seconds
 
-    def left(self, jobs: Iterable[GPUJob], *, now: datetime, of_deleted: int = 0) -> int:
-        """How many jobs may still move within this hour. `jobs` are all GPUJobs, `of_deleted` moves of others."""
-        recent = sum(_counts(job.status.move, now=now) for job in jobs)
+    def left(
+        self, jobs: Iterable[GPUJob], *, now: datetime, of_deleted: int = 0, decided: Mapping[str, Move] | None = None
+    ) -> int:
+        """How many jobs may still move within this hour; those that are to move count already.
+
+        `jobs` are all GPUJobs, `of_deleted` moves of others, and `decided` the moves that statuses do not show yet, by
+        UID.
+        """
+        known = decided or {}
+        recent = sum(_counts(known.get(job.metadata.uid, job.status.move), now=now) for job in jobs)
         return max(0, self.per_hour - recent - of_deleted)
 
 
@@ -83,7 +90,8 @@ class MovesOfDeleted:
 
 
 def _counts(move: Move | None, *, now: datetime) -> bool:
-    return move is not None and move.last_time is not None and _is_within_hour(move.last_time, now=now)
+    last = None if move is None else move.last_time
+    return under_way(move) or (last is not None and _is_within_hour(last, now=now))
 
 
 def _is_within_hour(at: str, *, now: datetime) -> bool:

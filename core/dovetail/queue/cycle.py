@@ -28,7 +28,7 @@ from dovetail.queue.model.gate import Gate, Open
 from dovetail.queue.preemption.give_back import GiveBack
 from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.reclaim import Reclaim
-from dovetail.queue.preemption.victims import Residual
+from dovetail.queue.preemption.victims import Residual, residual_for
 from dovetail.queue.quota_tree.turns import in_turn
 from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, kept_back, waits_because, with_clause
 
@@ -179,8 +179,7 @@ class SchedulingCycle:
         ordered: Sequence[Candidate] = order(waiting)
         if (loans := self._gate.loans) is not None:
             ordered = in_turn(ordered, loans=loans)
-        if self._evictor.served and any(self._evictor.has_room_of_others(job) for job in ordered):
-            ordered = sorted(ordered, key=lambda job: not self._evictor.has_room_of_others(job))
+        ordered = self._evictor.with_room_first(ordered)
         if self._reclaim is not None:
             # Not before this point: a decision that changed the turns would not be made again in the next cycle.
             self._reclaim.begin(ordered)
@@ -250,6 +249,9 @@ class SchedulingCycle:
         return verdict
 
     def _verdict(self, job: Candidate) -> Verdict:
+        # 0. What others have left for it.
+        if isinstance(at_home := self._at_home(job), Admitted):
+            return at_home
         # 1. Nominate: room for all workers now, whatever is reserved; or why there is none.
         found = self._room_for(job)
         self._log("1. nominate", job=job, found=found)
@@ -311,12 +313,8 @@ class SchedulingCycle:
 
     def _reclaimed(self, job: Candidate, *, waits: Waits, owner: int, reclaim: Reclaim) -> Verdict:
         """The verdict on a job within its guarantee that has no room: what comes back for it."""
-        cleared = self._evictor.cleared(
-            job, ledger=self._ledger, sites=self._sites, residual=self._residual(job, in_seconds=0.0)
-        )
-        if cleared is not None:
-            self._room_grew()
-            return self._admit(job, room=cleared)
+        if (cleared := self._cleared(job)) is not None:
+            return cleared
         residual = self._residual(job, in_seconds=reclaim.takes_seconds)
         made = reclaim.reclaim(job, owner=owner, ledger=self._ledger, sites=self._sites, residual=residual)
         if made is None:
@@ -329,12 +327,8 @@ class SchedulingCycle:
         """The verdict on a job that waits for room, which may get it by its priority, and a reservation."""
         moved = None
         if self._evictor.running:
-            cleared = self._evictor.cleared(
-                job, ledger=self._ledger, sites=self._sites, residual=self._residual(job, in_seconds=0.0)
-            )
-            if cleared is not None:
-                self._room_grew()
-                return self._admit(job, room=cleared)
+            if (cleared := self._cleared(job)) is not None:
+                return cleared
             residual = self._residual(job, in_seconds=self._evictor.takes_seconds)
             moved = self._evictor.moved(job, ledger=self._ledger, sites=self._sites, residual=residual)
         if moved is not None:
@@ -344,6 +338,23 @@ class SchedulingCycle:
             self._reserve(job)
         kept = self._kept_for(job)
         return waits if kept is None else msgspec.structs.replace(waits, kept=kept)
+
+    def _at_home(self, job: Candidate) -> Verdict | None:
+        """The verdict on a job for which others have moved, on the nodes that they left; None without such nodes."""
+        home = self._evictor.at_home(job)
+        if home is None or self._gate.refusal(home) is not None:
+            return None
+        found = self._room_for(home)
+        return self._admit(home, room=found) if isinstance(found, Room) else self._cleared(home)
+
+    def _cleared(self, job: Candidate) -> Verdict | None:
+        """The verdict on a job for which others have ended; None where they leave no room, or one still runs."""
+        residual = self._residual(job, in_seconds=0.0)
+        cleared = self._evictor.cleared(job, ledger=self._ledger, sites=self._sites, residual=residual)
+        if cleared is None:
+            return None
+        self._room_grew()
+        return self._admit(job, room=cleared)
 
     def _room_grew(self) -> None:
         """Clear the rooms and shortages that were computed before a job's victims had left."""
@@ -430,19 +441,10 @@ class SchedulingCycle:
         return first is not None and not self._evictor.preempts_for(first.job.key)
 
     def _residual(self, job: Candidate, *, in_seconds: float) -> Residual | None:
-        """What reservations leave of a ledger to a job that starts in `in_seconds`.
-
-        None where they leave all of it.
-        """
-        delayed = self._reservations.delayed_by(job, start_seconds=self._now + in_seconds)
-        if not self._windows.wanted and not delayed:
-            return None
-
-        def kept(ledger: Ledger) -> list[Reservation]:
-            at = self._now + in_seconds
-            return [*self._windows.after(job, ledger=ledger, leaving=self.leaving, start_seconds=at), *delayed]
-
-        return Residual(kept=kept, leaving=self._ends.values())
+        at, leaving = self._now + in_seconds, self._ends
+        return residual_for(
+            job, reservations=self._reservations, windows=self._windows, leaving=leaving, start_seconds=at
+        )
 
     def _ledger_changed(self) -> None:
         self._shortages = None

@@ -39,7 +39,7 @@ from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.plan import reserved_room
 from dovetail_operator.job.plan_doubts import Doubt, doubt_about, doubt_of_refusal
 from dovetail_operator.queue.cycle_caches import CycleCaches, caches_for
-from dovetail_operator.queue.moving import held_moves, started_elsewhere
+from dovetail_operator.queue.moving import held_moves, homes_of, started_elsewhere
 from dovetail_operator.queue.replacements import replacement_of
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs
@@ -273,6 +273,8 @@ def _evictor(state: State, *, cycle: Cycle, pause: Callable[[], None]) -> Evicto
     """Finds victims among the jobs that run now, and notes them in the cycle's orders."""
     rules = rules_now(state.preemption, jobs=state.store.jobs_that_ran.values(), now=cycle.now)
     running = running_jobs(state, now=cycle.now)
+    homes = homes_of(state, running=running, waiting=cycle.waiting, sites=cycle.sites)
+    cycle.sites |= {each.site: each.nodes for each in homes.values()}
     negative_cache = cycle.caches.negative_cache
     return Evictor(
         running=running,
@@ -281,6 +283,7 @@ def _evictor(state: State, *, cycle: Cycle, pause: Callable[[], None]) -> Evicto
         negative_cache=negative_cache,
         pause=pause,
         allowed=disruptions_allowed(state.store.budgets.values()),
+        homes={key: each.site for key, each in homes.items()},
     )
 
 

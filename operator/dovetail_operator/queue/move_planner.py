@@ -5,7 +5,8 @@
 2. A plan that is carried out is a decision for each job that moves. Its status then has the room elsewhere.
 3. Each cycle proves again that the waiting job starts by these moves. Otherwise they are given up.
 
-One plan at a time: each is proven for a queue without others.
+Several plans may be under way: those of a round are proven together, and beside those of earlier rounds, which hold
+both ends of their moves. How many is for the budget of moves to say.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -27,7 +29,7 @@ from dovetail.jobs.moves import is_requested, under_way
 from dovetail.kube.retry_log import log_failure
 from dovetail.queue.model.candidates import Candidate, order
 from dovetail.queue.moves.plan import MovePlan, NoPlan
-from dovetail.queue.verdicts import Kept
+from dovetail.queue.verdicts import Admitted, Kept
 from dovetail_operator.job.plan import reserved_room
 from dovetail_operator.metrics import Counters
 from dovetail_operator.queue.cycle import Cycle, survey
@@ -37,10 +39,10 @@ from dovetail_operator.queue.time_slices import SLICE_SECONDS, Pausable, TimeSli
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.state import State
 
-# The share of time that plans may take, the shortest time between two rounds, and the most jobs of a round.
+# The share of time that plans may take, the least time between two rounds, and the CPU time in which one seeks plans.
 _SHARE: Final = 0.1
 _PAUSE_SECONDS: Final = 2.0
-_MOST_JOBS: Final = 8
+_ROUND_SECONDS: Final = 1.0
 # How soon a cycle looks at a move that is under way again.
 _CHECK_SECONDS: Final = 1.0
 
@@ -73,7 +75,7 @@ class Moves:
             uid, wanted = job.metadata.uid, decisions.moves.get(job.metadata.uid)
             if wanted is not None and wanted == job.status.move:
                 decisions.forget_move(uid)
-            is_any = is_any or under_way(move_of(job, state=self._state))
+            is_any = is_any or under_way(self._move_of(job))
             if uid in cycle.moving and (given_up := self._given_up(job, cycle=cycle)) is not None:
                 decisions.set_move(uid, move=given_up)
                 self._changed(key)
@@ -84,7 +86,7 @@ class Moves:
 
     def _given_up(self, job: GPUJob, *, cycle: Cycle) -> Move | None:
         """The job's move as its status is to show it now; None where it goes on."""
-        uid, move = job.metadata.uid, move_of(job, state=self._state)
+        uid, move = job.metadata.uid, self._move_of(job)
         if move is None or move.reserved is None:
             return None
         nodes = ", ".join(each.name for each in move.reserved.nodes)
@@ -111,26 +113,25 @@ class Moves:
             await asyncio.sleep(max(_PAUSE_SECONDS, slices.busy_seconds / _SHARE))
 
     async def _round(self, slices: TimeSlices) -> None:
-        """Try moves for some waiting jobs, and begin those of the first plan that is to be carried out."""
+        """Plan moves for some waiting jobs, and begin those that are to be carried out."""
         state, now = self._state, self._now()
         if not self._may_be_wanted():
             state.decisions.set_move_clauses({})
             return
         cycle = survey(state, now=now, foresees=True, caches=self._caches)
-        if cycle.moving or any(under_way(job.status.move) for job in state.store.jobs_that_ran.values()):
-            return
-        wanted = list(self._wanted(cycle))
-        clauses: dict[str, Sentence] = {}
-        pausable = Pausable[tuple[_Wanted, MovePlan | NoPlan]](slices)
-        found = self._plans(wanted, cycle=cycle, pause=pausable.pause)
-        async with aclosing(pausable.over(found)) as made:
-            async for each, plan in made:
-                begins = isinstance(plan, MovePlan) and each.applies and self._begin(plan)
-                self._count(plan, begins=begins)
-                if begins:
-                    break
-                if isinstance(plan, MovePlan) or each.requested:
-                    clauses[each.candidate.key] = _clause(plan)
+        wanted = self._wanted(cycle)
+        pausable = Pausable[dict[str, MovePlan | NoPlan]](slices)
+        items = self._plans(wanted, cycle=cycle, pause=pausable.pause, over=partial(_is_over, slices))
+        async with aclosing(pausable.over(items)) as made:
+            found = [each async for each in made]
+        plans, clauses = found[0] if found else {}, dict[str, Sentence]()
+        for each in wanted:
+            if (plan := plans.get(each.candidate.key)) is None:
+                continue
+            begins = isinstance(plan, MovePlan) and each.applies and self._begin(plan)
+            self._count(plan, begins=begins)
+            if not begins and (isinstance(plan, MovePlan) or each.requested):
+                clauses[each.candidate.key] = _clause(plan)
         state.decisions.set_move_clauses(clauses)
         self._wake_up.soon()
 
@@ -141,12 +142,13 @@ class Moves:
             is_requested(job, now=now) for job in self._state.store.jobs.values()
         )
 
-    def _wanted(self, cycle: Cycle) -> Iterator["_Wanted"]:
+    def _wanted(self, cycle: Cycle) -> list["_Wanted"]:
         """The waiting jobs of a round: those with a request, then those that have waited long enough."""
         rules, asked, others = self._state.moves, list[_Wanted](), list[_Wanted]()
+        served = {move.by for job in self._state.store.jobs_that_ran.values() if (move := self._move_of(job))}
         for candidate in order(cycle.waiting):
             job = self._state.store.jobs.get(cycle.keys[candidate.key])
-            if job is None or candidate.key in cycle.moving:
+            if job is None or candidate.key in cycle.moving or candidate.key in served:
                 continue
             if is_requested(job, now=cycle.now):
                 asked.append(_Wanted(candidate, applies=True, requested=True))
@@ -154,27 +156,33 @@ class Moves:
             patience = timedelta(seconds=rules.waits_seconds(candidate.priority))
             if rules.mode != "Off" and _waits_since(job) + patience <= cycle.now:
                 others.append(_Wanted(candidate, applies=rules.mode == "Apply", requested=False))
-        yield from [*asked, *others][:_MOST_JOBS]
+        return [*asked, *others]
+
+    def _move_of(self, job: GPUJob) -> Move | None:
+        return move_of(job, state=self._state)
 
     def _plans(
-        self, wanted: Sequence["_Wanted"], *, cycle: Cycle, pause: Callable[[], None]
-    ) -> Iterator[tuple["_Wanted", MovePlan | NoPlan]]:
+        self, wanted: Sequence["_Wanted"], *, cycle: Cycle, pause: Callable[[], None], over: Callable[[], bool]
+    ) -> Iterator[dict[str, MovePlan | NoPlan]]:
+        """The plans for these jobs, as an iterator of one item that pauses while it is made."""
         if not wanted:
             return
         from dovetail_operator.queue.move_search import plans_for  # noqa: PLC0415 - most operators never need it
 
         state, deleted = self._state, self._state.moves_of_deleted.times(now=cycle.now)
-        left = state.moves.left(state.store.jobs.values(), now=cycle.now, of_deleted=len(deleted))
+        left = state.moves.left(
+            state.store.jobs.values(), now=cycle.now, of_deleted=len(deleted), decided=state.decisions.moves
+        )
         candidates = [each.candidate for each in wanted]
-        found = plans_for(candidates, state=state, cycle=cycle, left=left, pause=pause)
-        yield from zip(wanted, found, strict=True)
+        yield plans_for(candidates, state=state, cycle=cycle, left=left, pause=pause, is_over=over)
 
     def _begin(self, plan: MovePlan) -> bool:
         """Decide on the moves of a plan. False if one of its jobs has changed while it was made."""
-        jobs = {job.metadata.uid: job for job in self._state.store.jobs.values()}
-        movers = [jobs.get(each.mover.job.key) for each in plan.moves]
-        waits = jobs.get(plan.starts.key)
+        movers = [self._job_of(each.mover.job) for each in plan.moves]
+        waits = self._job_of(plan.starts)
         if waits is None or waits.spec.suspend or waits.spec.cancel:
+            return False
+        if isinstance(self._state.decisions.verdicts.get(plan.starts.key), Admitted):
             return False
         if not all(job is not None and self._runs(job) for job in movers):
             return False
@@ -194,6 +202,10 @@ class Moves:
         self._wake_up.soon()
         return True
 
+    def _job_of(self, candidate: Candidate) -> GPUJob | None:
+        job = self._state.store.jobs.get(candidate.name)
+        return job if job is not None and job.metadata.uid == candidate.key else None
+
     def _runs(self, job: GPUJob) -> bool:
         """Whether it still runs, and is not about to end for anything else."""
         about_to_end = job.metadata.uid in self._state.decisions.notices or job.spec.suspend or job.spec.cancel
@@ -211,6 +223,10 @@ class _Wanted:
     candidate: Candidate
     applies: bool
     requested: bool
+
+
+def _is_over(slices: TimeSlices) -> bool:
+    return slices.busy_seconds >= _ROUND_SECONDS
 
 
 def _waits_since(job: GPUJob) -> datetime:

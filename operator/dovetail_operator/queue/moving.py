@@ -1,7 +1,7 @@
 """Moves in a scheduling cycle: what is held at their destinations, and what starts there. No I/O."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dovetail.api.gpujob import GPUJob, Move, is_finished
 from dovetail.engine.ledger.ledger import Ledger
@@ -9,10 +9,19 @@ from dovetail.engine.model.claims import Claim
 from dovetail.jobs.batch_job import is_going, is_on_the_way, wants_admission
 from dovetail.jobs.moves import under_way
 from dovetail.queue.inputs.candidates import held_elsewhere
-from dovetail.queue.model.candidates import Candidate
-from dovetail.queue.verdicts import Admitted
+from dovetail.queue.model.candidates import Candidate, Sites
+from dovetail.queue.preemption.victims import Running
+from dovetail.queue.verdicts import Admitted, Waits
 from dovetail_operator.state.candidate_cache import Candidacies
 from dovetail_operator.state.state import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """The nodes that are kept for a job, and the key of these as a site."""
+
+    site: str
+    nodes: list[str]
 
 
 def move_of(job: GPUJob, *, state: State) -> Move | None:
@@ -45,6 +54,30 @@ def _goes_on(job: GPUJob, *, state: State) -> bool:
     return wants_admission(job, child=child) and not isinstance(
         state.decisions.verdicts.get(job.metadata.uid), Admitted
     )
+
+
+def homes_of(
+    state: State, *, running: Sequence[Running], waiting: Sequence[Candidate], sites: Sites
+) -> dict[str, Home]:
+    """The nodes that are kept for the waiting jobs for which others have moved, by the UID of the job that waits.
+
+    Of several plans that are under way, each job starts on the nodes that its own one has freed.
+    """
+    served = {each.yields_to for each in running if each.moves and each.left}
+    found: dict[str, Home] = {}
+    for each in waiting if served else ():
+        job = state.store.jobs.get(each.name)
+        if each.key not in served or job is None or job.metadata.uid != each.key:
+            continue
+        verdict = state.decisions.verdicts.get(each.key)
+        place = verdict.queue if isinstance(verdict, Waits) and verdict.queue is not None else job.status.queue
+        reserved = None if place is None else place.reserved
+        able = None if each.site not in sites else frozenset(sites[each.site])
+        nodes = [] if reserved is None else [one.name for one in reserved.nodes]
+        nodes = [node for node in nodes if state.store.view.ledger.exists(node) and (able is None or node in able)]
+        if nodes:
+            found[each.key] = Home(site=f"kept for {each.key}", nodes=nodes)
+    return found
 
 
 def started_elsewhere(

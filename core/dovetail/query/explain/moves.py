@@ -20,7 +20,8 @@ from dovetail.query.queue_view import QueueView, queue_view
 from dovetail.queue.inputs.leaving_pods import pods_of_batch_jobs
 from dovetail.queue.moves.movable import movable_of, pods_to_move
 from dovetail.queue.moves.plan import Movable, Move, MovePlan, NoPlan, Rules
-from dovetail.queue.moves.proof import MovableJobs, Queue, plan_moves
+from dovetail.queue.moves.proof import plan_moves
+from dovetail.queue.moves.search import MovableJobs, Queue
 
 _BUDGETS_UNREAD: Final = (
     "PodDisruptionBudgets may not be read, so the plan may need one more pod of one to end than it allows"

@@ -36,12 +36,14 @@ class Rules:
 
     - `grace_seconds`: how long a job may continue once it knows that it moves
     - `most_moves`: jobs that one plan moves at most
+    - `moves_left`: jobs that all plans of one moment move at most; None for no limit
     - `least_gain`: device-seconds that a plan must gain beyond what it loses
     - `disruptions_allowed`: how many pods may end, by PodDisruptionBudget
     """
 
     grace_seconds: float = 30.0
     most_moves: int = 8
+    moves_left: int | None = None
     least_gain: float = 0.0
     disruptions_allowed: Mapping[str, int] = field(default_factory=dict)
 

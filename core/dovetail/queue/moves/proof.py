@@ -1,122 +1,81 @@
-"""The proof of a plan of moves, on the ledger and the queue of one moment.
+"""The proof of plans of moves, on the ledger and the queue of one moment.
 
-1. Sets of running jobs that would make room for the waiting job, from `candidates`, the cheapest first.
-2. Each is tried on a copy of the ledger: the jobs leave, the waiting job is placed, then each of them again.
-3. What the job gains must exceed what the moves lose.
-4. The queue's own cycle decides on the result. It must start the job, within all limits and reservations, and by
-   expected run times no other waiting job starts later than without the moves.
+1. Sets of running jobs that would make room for a waiting job, from `candidates`, the cheapest first.
+2. Each is tried on a copy of the ledger: the jobs leave, the waiting job is placed, then each of them again. What one
+   plan takes is held for the next ones.
+3. What a job gains must exceed what its moves lose.
+4. The queue's own cycle decides on the result of all plans. It must start each of their jobs, within all limits and
+   reservations, and by expected run times no other waiting job starts later than without the moves. Where that does not
+   hold, halves of the plans are proven, the second one on top of the first.
 
 Nothing ends before all of this holds. Pure.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask, Claim
-from dovetail.engine.score.fit_cache import FitCache
-from dovetail.engine.score.priced_rows import shape_of
-from dovetail.engine.score.priced_term import CapacityMirror
-from dovetail.fragmentation.capacity import Bools
-from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
-from dovetail.queue.backfill.advance_reservation import Windows
-from dovetail.queue.backfill.reservation import set_aside
+from dovetail.engine.model.claims import Claim
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.estimates.simulation import FORESEEN_JOBS, play
-from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, find_room
-from dovetail.queue.model.gate import Gate
-from dovetail.queue.moves.candidates import candidates
-from dovetail.queue.moves.plan import Movable, Move, MovePlan, NoPlan, Rules
-from dovetail.queue.moves.residents import RESTART_SECONDS, Residents
+from dovetail.queue.model.candidates import Candidate, Leaving, Sites
+from dovetail.queue.moves.plan import Move, MovePlan, NoPlan, Rules
+from dovetail.queue.moves.residents import RESTART_SECONDS
+from dovetail.queue.moves.search import MovableJobs, Queue, Search, Tried, lost_device_seconds, refusal
 from dovetail.queue.preemption.policy import ENDING_SECONDS
 from dovetail.queue.preemption.victims import without_pause
-from dovetail.queue.verdicts import Admitted, Verdict, Waits
+from dovetail.queue.verdicts import Admitted, Waits
 
-# How many candidates are tried on the ledger, and how many of those that fit there are put to the queue.
-_TRIES: Final = 64
+# How many of the plans for one job that fit on the ledger are put to the queue.
 _PROOFS: Final = 4
-_NOT_MOVED: Final = "no set of jobs that may move makes room for it"
+_NOT_MOVED: Final = NoPlan(reason="no set of jobs that may move makes room for it")
+_DELAYS: Final = NoPlan(reason="the moves that make room for it would delay the start of another job")
 
 
-def _no_gate() -> Gate | None:
-    return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
-    """The queue at one moment. Nothing here is changed.
-
-    - `ledger`, `sites`: what is promised, and the nodes of each site
-    - `waiting`: all jobs that wait
-    - `leaving`: the expected ends of what is promised
-    - `windows`: the advance reservations
-    - `gate`: makes the limits as they are now
-    """
-
-    ledger: Ledger
-    sites: Sites = field(default_factory=dict)
-    waiting: Sequence[Candidate] = ()
-    leaving: Sequence[Leaving] = ()
-    windows: Windows = field(default_factory=Windows)
-    gate: Callable[[], Gate | None] = _no_gate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tried:
-    """Moves that fit on the ledger, before the queue has judged them."""
-
-    movers: tuple[Movable, ...]
-    after: Mapping[str, tuple[Claim, ...]]
-    lost_device_seconds: float
+def _never() -> bool:
+    return False
 
 
 def plan_moves(
     job: Candidate,
     *,
     queue: Queue,
-    movable: "MovableJobs",
+    movable: MovableJobs,
     starts: Mapping[str, float] | None = None,
     pause: Callable[[], None] = without_pause,
 ) -> MovePlan | NoPlan:
-    """The cheapest moves that are proven to start a waiting job; or why there are none.
+    """The cheapest moves that are proven to start a waiting job; or why there are none. See `plan_together`."""
+    return plan_together([job], queue=queue, movable=movable, starts=starts, pause=pause)[job.key]
 
-    `movable` has been made of the queue's ledger. `starts` are the `expected_starts` of the queue, if they are known
-    already. `pause` is called between the parts of a long search.
+
+def plan_together(
+    jobs: Sequence[Candidate],
+    *,
+    queue: Queue,
+    movable: MovableJobs,
+    starts: Mapping[str, float] | None = None,
+    pause: Callable[[], None] = without_pause,
+    is_over: Callable[[], bool] = _never,
+) -> dict[str, MovePlan | NoPlan]:
+    """By key of the waiting job, the cheapest moves that are proven to start it; or why there are none.
+
+    All plans hold together, and in whichever order they are carried out: no two need the same device or move the same
+    job, and the budgets of all are kept. The first jobs choose first. Once the time `is_over`, the jobs that are left
+    are left out.
+
+    `movable` has been made of the queue's ledger, or of one on which moves that are under way hold both their ends.
+    `starts` are the `expected_starts` of the queue, if they are known already. `pause` is called between the parts of a
+    long search.
     """
-    if (refusal := _refusal(job.ask)) is not None:
-        return refusal
     before = expected_starts(queue, pause=pause) if starts is None else starts
-    if before.get(job.key) == 0.0:
-        return NoPlan(reason="it starts without moves")
-    problem, proofs, gain = NoPlan(reason=_NOT_MOVED), 0, _gain(job, otherwise=before.get(job.key), rules=movable.rules)
-    for tried in _Search(job, queue=queue, movable=movable).found(pause=pause):
-        if tried.lost_device_seconds >= gain - movable.rules.least_gain:
-            # The next ones cost more.
-            lost = tried.lost_device_seconds
-            return NoPlan(reason=f"the moves would lose {lost:.0f} device-seconds and gain {gain:.0f}")
-        proven = _proven(job, tried=tried, before=before, queue=queue, rules=movable.rules, pause=pause)
-        if isinstance(proven, MovePlan):
-            return proven
-        problem, proofs = proven, proofs + 1
-        if proofs == _PROOFS:
-            break
-    return problem
-
-
-def _refusal(ask: Ask) -> NoPlan | None:
-    """Why no job moves for such a request."""
-    if ask.gpu is None:
-        return NoPlan(reason="it requests no GPU, and moves free GPUs")
-    if ask.profile:
-        return NoPlan(reason=f"it requests MIG instances ({ask.profile}), and moves free whole GPUs and shares")
-    if ask.mode == "TimeShared":
-        return NoPlan(reason="it takes turns (TimeShared), and moves free GPUs that it would not have alone")
-    return None
+    planner = _Planner(queue=queue, movable=movable, before=before, pause=pause, is_over=is_over)
+    try:
+        return planner.plans(jobs)
+    finally:
+        planner.search.close()
 
 
 def expected_starts(queue: Queue, *, pause: Callable[[], None] = without_pause) -> dict[str, float]:
@@ -147,42 +106,170 @@ def _starts(
     return starts
 
 
-def _proven(
-    job: Candidate,
-    *,
-    tried: _Tried,
-    before: Mapping[str, float],
-    queue: Queue,
-    rules: Rules,
-    pause: Callable[[], None],
-) -> MovePlan | NoPlan:
-    """The plan, if the queue starts the job on the ledger after the moves and no other job starts later."""
-    ledger, leaving = _after(tried, queue=queue, rules=rules)
-    look = SchedulingCycle(ledger.copy(), sites=queue.sites, leaving=leaving, gate=queue.gate(), windows=queue.windows)
-    verdict: Verdict | None = None
-    for each in look.in_order(queue.waiting):
-        found = look.at(each)
-        if each.key == job.key:
-            verdict = found
-            break
-    assert verdict is not None, "the job waits"
-    if isinstance(verdict, Waits):
-        return NoPlan(reason=f"the queue would not start it after the moves: {verdict.message}")
-    others = [key for key in before if key != job.key]
-    until = max((before[key] for key in others), default=0.0)
-    after = _starts(queue, ledger=ledger, leaving=leaving, until=until, pause=pause) if others else {}
-    if any(after.get(key, float("inf")) > before[key] for key in others):
-        return NoPlan(reason="the moves that make room for it would delay the start of another job")
-    return MovePlan(
-        starts=job,
-        claims=verdict.claims,
-        in_seconds=_start_seconds(rules),
-        otherwise_seconds=before.get(job.key),
-        moves=tuple(_moves(tried, queue=queue, rules=rules)),
-        lost_device_seconds=tried.lost_device_seconds,
-        gained_device_seconds=_gain(job, otherwise=before.get(job.key), rules=rules),
-        compared=len(others),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proof:
+    """That the queue starts the jobs of some plans: what they hold then, and how many other jobs were compared."""
+
+    claims: Mapping[str, tuple[Claim, ...]]
+    compared: int
+
+
+class _Planner:
+    """Plans for several jobs of one moment. `before` says when jobs start without them."""
+
+    def __init__(
+        self,
+        *,
+        queue: Queue,
+        movable: MovableJobs,
+        before: Mapping[str, float],
+        pause: Callable[[], None],
+        is_over: Callable[[], bool],
+    ) -> None:
+        self.search = Search(queue=queue, movable=movable)
+        self._queue = queue
+        self._rules = movable.rules
+        self._before = before
+        self._pause = pause
+        self._is_over = is_over
+        self._proven: list[Tried] = []
+        self._proof: _Proof | None = None
+        self._problems: dict[str, NoPlan] = {}
+
+    def plans(self, jobs: Sequence[Candidate]) -> dict[str, MovePlan | NoPlan]:
+        """The plans, and why there are none; without the jobs for which no time is left."""
+        drafts, unmovable = list[Tried](), set[object]()
+        for job in jobs:
+            if self._is_over():
+                break
+            found = _NOT_MOVED if job.shape in unmovable else self._draft(job)
+            if isinstance(found, Tried):
+                self.search.hold(found)
+                drafts.append(found)
+                continue
+            self._problems[job.key] = found
+            if found is _NOT_MOVED:
+                # Room only shrinks while plans are made.
+                unmovable.add(job.shape)
+        self._prove(drafts)
+        made = {tried.job.key: self._plan_of(tried) for tried in self._proven}
+        return {job.key: plan for job in jobs if (plan := made.get(job.key) or self._problems.get(job.key)) is not None}
+
+    def _draft(self, job: Candidate) -> Tried | NoPlan:
+        """The cheapest moves that fit on the ledger, if they gain more than they lose."""
+        if (refused := refusal(job.ask)) is not None:
+            return refused
+        if self._before.get(job.key) == 0.0:
+            return NoPlan(reason="it starts without moves")
+        tried = next(self.search.found(job, pause=self._pause), None)
+        return _NOT_MOVED if tried is None else self._worthless(tried) or tried
+
+    def _worthless(self, tried: Tried) -> NoPlan | None:
+        """Why moves are not worth it; None where they are."""
+        lost, gain = tried.lost_device_seconds, self._gain(tried.job)
+        if lost < gain - self._rules.least_gain:
+            return None
+        return NoPlan(reason=f"the moves would lose {lost:.0f} device-seconds and gain {gain:.0f}")
+
+    def _gain(self, job: Candidate) -> float:
+        return _gain(job, otherwise=self._before.get(job.key), rules=self._rules)
+
+    def _prove(self, drafts: Sequence[Tried]) -> None:
+        """Prove these plans beside those that are proven, all at once or as many as hold."""
+        if not drafts:
+            return
+        proof = self._put_to_the_queue([*self._proven, *drafts])
+        if isinstance(proof, _Proof):
+            self._proven += drafts
+            self._proof = proof
+        elif len(drafts) == 1:
+            self._prove_another(drafts[0], problem=proof)
+        elif self._is_over():
+            for each in drafts:
+                self.search.drop(each)
+        else:
+            self._prove(drafts[: len(drafts) // 2])
+            self._prove(drafts[len(drafts) // 2 :])
+
+    def _prove_another(self, refused: Tried, *, problem: NoPlan) -> None:
+        """Prove other moves for the job whose first ones are refused, or say why none hold."""
+        self.search.drop(refused)
+        proofs, before = 1, set[frozenset[str]]([_keys(refused)])
+        for tried in self.search.found(refused.job, pause=self._pause):
+            if proofs == _PROOFS or self._is_over():
+                break
+            if _keys(tried) in before:
+                continue
+            if (worthless := self._worthless(tried)) is not None:
+                # The next ones cost more.
+                problem = worthless
+                break
+            proof, proofs = self._put_to_the_queue([*self._proven, tried]), proofs + 1
+            if isinstance(proof, _Proof):
+                self.search.hold(tried)
+                self._proven.append(tried)
+                self._proof = proof
+                return
+            problem = proof
+            before.add(_keys(tried))
+        self._problems[refused.job.key] = problem
+
+    def _put_to_the_queue(self, plans: Sequence[Tried]) -> _Proof | NoPlan:
+        """The proof that the queue starts the jobs of these plans after all their moves, and no other job later."""
+        queue, wanted = self._queue, {each.job.key: each for each in plans}
+        ledger, leaving = _after(plans, queue=queue, rules=self._rules)
+        sites: Sites = dict(queue.sites) | {_home(each): _nodes(each) for each in plans}
+        waiting = [
+            replace(job, site=_home(plan)) if (plan := wanted.get(job.key)) is not None else job
+            for job in queue.waiting
+        ]
+        queue = replace(queue, sites=sites, waiting=waiting)
+        look = SchedulingCycle(ledger.copy(), sites=sites, leaving=leaving, gate=queue.gate(), windows=queue.windows)
+        claims = dict[str, tuple[Claim, ...]]()
+        for each in look.in_order(waiting):
+            self._pause()
+            found = look.at(each)
+            if each.key not in wanted:
+                continue
+            if isinstance(found, Waits):
+                return NoPlan(reason=f"the queue would not start it after the moves: {found.message}")
+            claims[each.key] = found.claims
+            if len(claims) == len(wanted):
+                break
+        assert len(claims) == len(wanted), "all of them wait"
+        before = {key: at for key, at in self._before.items() if key not in wanted}
+        if before:
+            until = max(before.values())
+            after = _starts(queue, ledger=ledger, leaving=leaving, until=until, pause=self._pause)
+            if any(after.get(key, float("inf")) > at for key, at in before.items()):
+                return _DELAYS
+        return _Proof(claims=claims, compared=len(before))
+
+    def _plan_of(self, tried: Tried) -> MovePlan:
+        assert self._proof is not None, "it is proven"
+        return MovePlan(
+            starts=tried.job,
+            claims=self._proof.claims[tried.job.key],
+            in_seconds=_start_seconds(self._rules),
+            otherwise_seconds=self._before.get(tried.job.key),
+            moves=tuple(_moves(tried, queue=self._queue, rules=self._rules)),
+            lost_device_seconds=tried.lost_device_seconds,
+            gained_device_seconds=self._gain(tried.job),
+            compared=self._proof.compared,
+        )
+
+
+def _keys(tried: Tried) -> frozenset[str]:
+    return frozenset(each.job.key for each in tried.movers)
+
+
+def _home(plan: Tried) -> str:
+    """The site of the nodes on which the job of a plan is to start: others free room elsewhere."""
+    return f"plan for {plan.job.key}"
+
+
+def _nodes(plan: Tried) -> list[str]:
+    return list(dict.fromkeys(claim.node for claim in plan.room))
 
 
 def _start_seconds(rules: Rules) -> float:
@@ -197,7 +284,7 @@ def _gain(job: Candidate, *, otherwise: float | None, rules: Rules) -> float:
     return job.gpus * earlier
 
 
-def _moves(tried: _Tried, *, queue: Queue, rules: Rules) -> Iterator[Move]:
+def _moves(tried: Tried, *, queue: Queue, rules: Rules) -> Iterator[Move]:
     for each in tried.movers:
         yield Move(
             mover=each,
@@ -208,25 +295,20 @@ def _moves(tried: _Tried, *, queue: Queue, rules: Rules) -> Iterator[Move]:
         )
 
 
-def lost_device_seconds(mover: Movable, *, rules: Rules) -> float:
-    """What a restart loses at most: what the job does between two savings, or all that it did, and the restart."""
-    return mover.job.gpus * (mover.unsaved_seconds(grace_seconds=rules.grace_seconds) + RESTART_SECONDS)
-
-
-def _after(tried: _Tried, *, queue: Queue, rules: Rules) -> tuple[Ledger, list[Leaving]]:
+def _after(plans: Sequence[Tried], *, queue: Queue, rules: Rules) -> tuple[Ledger, list[Leaving]]:
     """The ledger after the moves, and the expected ends there: those of the jobs that moved are later."""
     ledger, later = queue.ledger.copy(), dict[str, list[Leaving]]()
-    gone = {key: each for each in tried.movers for key in each.claims}
+    movers = {each.job.key: (each, plan.after[each.job.key]) for plan in plans for each in plan.movers}
+    gone = {key for each, _ in movers.values() for key in each.claims}
     for key in gone:
         ledger.release(key)
     leaving = list[Leaving]()
     for end in queue.leaving:
         (later.setdefault(end.job, []) if end.key in gone else leaving).append(end)
-    for each in tried.movers:
-        claims = tried.after[each.job.key]
+    for mover, claims in movers.values():
         ledger.commit_all(claims)
-        if ends := later.get(each.job.key):
-            unsaved = each.unsaved_seconds(grace_seconds=rules.grace_seconds)
+        if ends := later.get(mover.job.key):
+            unsaved = mover.unsaved_seconds(grace_seconds=rules.grace_seconds)
             delay = unsaved + ENDING_SECONDS + RESTART_SECONDS
             leaving += [_later(max(ends), key=claim.key, by_seconds=delay) for claim in claims]
     return ledger, leaving
@@ -240,211 +322,3 @@ def _later(end: Leaving, *, key: str, by_seconds: float) -> Leaving:
         likely_seconds=None if end.likely_seconds is None else end.likely_seconds + by_seconds,
         likely_range=None if end.likely_range is None else tuple(each + by_seconds for each in end.likely_range),
     )
-
-
-class _Draft:
-    """A copy of a ledger with one cache of fits, whose changes can be undone."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger.copy()
-        self.fit_cache = FitCache(self.ledger)
-        self.mirror = CapacityMirror(self.ledger)
-
-    @contextmanager
-    def undone(self) -> Iterator[list[Claim]]:
-        """Inside the `with` block, claims may be released and those of the list are committed; then neither is."""
-        released, committed = list[Claim](), list[Claim]()
-        self._released = released
-        try:
-            yield committed
-        finally:
-            for claim in committed:
-                self.ledger.release(claim.key)
-            self.ledger.commit_all(released)
-
-    def release(self, keys: Sequence[str]) -> None:
-        """Release claims until the block of `undone` ends."""
-        for key in keys:
-            claim = self.ledger.release(key)
-            if claim is not None:
-                self._released.append(claim)
-
-    def commit(self, claims: Sequence[Claim], *, into: list[Claim]) -> None:
-        """Commit claims until the block of `undone` ends."""
-        self.ledger.commit_all(claims)
-        into += claims
-
-
-class MovableJobs:
-    """The jobs that may move, in columns, and a draft of the ledger: made once for all plans of one moment."""
-
-    def __init__(
-        self,
-        movable: Sequence[Movable],
-        *,
-        ledger: Ledger,
-        rules: Rules | None = None,
-        pause: Callable[[], None] = without_pause,
-    ) -> None:
-        self.rules = rules or Rules()
-        self.by_key = {each.job.key: each for each in movable}
-        self.draft = _Draft(ledger)
-        self.draft.mirror.follow()
-        self.mean_mib = _mean_device_mib(ledger)
-        self.residents = Residents(width=self.draft.mirror.columns.left.shape[1])
-        slots: dict[str, dict[str, tuple[int, int]]] = {}
-        for key, each in self.by_key.items():
-            pause()
-            claims = [claim for one in each.claims if (claim := ledger.claim(one)) is not None]
-            parts = [_part(claim, ledger=ledger, slots=slots) for claim in claims]
-            is_known = len(parts) == len(each.claims) and all(part is not None for part in parts)
-            # A job without GPUs would seem to lose nothing, because losses are of devices.
-            if is_known and each.job.ask.gpu is not None:
-                unsaved = each.unsaved_seconds(grace_seconds=self.rules.grace_seconds)
-                self.residents.add(key, parts=[part for part in parts if part is not None], started=-unsaved)
-
-
-class _Search:
-    """The search for moves that fit on the ledger."""
-
-    def __init__(self, job: Candidate, *, queue: Queue, movable: MovableJobs) -> None:
-        self._job = job
-        self._queue = queue
-        self._rules = movable.rules
-        self._draft = movable.draft
-        self._movable = movable.by_key
-        self._residents = movable.residents
-        self._mean_mib = movable.mean_mib
-
-    def found(self, *, pause: Callable[[], None]) -> Iterator[_Tried]:
-        """Moves after which the job and all that move have room, the cheapest first."""
-        if self._job.workers > 1:
-            if (tried := self._for_gang(pause=pause)) is not None:
-                yield tried
-            return
-        for keys in self._sets(self._job)[:_TRIES]:
-            pause()
-            tried = self._try(keys)
-            if tried is not None:
-                yield tried
-
-    def _for_gang(self, *, pause: Callable[[], None]) -> _Tried | None:
-        """Moves for a job of several workers: for one worker after the other that has no room yet."""
-        keys: tuple[str, ...] = ()
-        while len(keys) < self._rules.most_moves:
-            pause()
-            if keys and (tried := self._try(keys)) is not None:
-                return tried
-            more = self._next_for_gang(keys)
-            if not more:
-                return None
-            keys = (*keys, *more)
-        return self._try(keys) if keys else None
-
-    def _next_for_gang(self, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """The cheapest further jobs to move for the first worker that has no room once those of `keys` have left."""
-        draft = self._draft
-        with draft.undone() as committed:
-            draft.release([claim for key in keys for claim in self._movable[key].claims])
-            for worker in range(self._job.workers):
-                one = replace(self._job, key=f"{self._job.key}/{worker}", workers=1, least=None)
-                room = self._room(one)
-                if room is None:
-                    found = self._sets(one)
-                    return next((tuple(key for key in each if key not in keys) for each in found), ())
-                draft.commit(room.claims, into=committed)
-        return ()
-
-    def _sets(self, job: Candidate) -> list[tuple[str, ...]]:
-        """The sets of jobs that would make room for one worker on the ledger as the draft has it."""
-        self._draft.mirror.follow()
-        found = dict[tuple[str, ...], None]()
-        for ask in (job.ask, *job.others):
-            if _refusal(ask) is None:
-                each = candidates(
-                    self._shape(ask),
-                    columns=self._draft.mirror.columns,
-                    residents=self._residents,
-                    now=0.0,
-                    allowed=self._allowed(job),
-                )
-                found |= dict.fromkeys(one.keys for one in each if len(one.keys) <= self._rules.most_moves)
-        return list(found)
-
-    def _shape(self, ask: Ask) -> Shape:
-        return shape_of(ask, memory_mib=self._mean_mib)
-
-    def _allowed(self, job: Candidate) -> Bools | None:
-        """Which rows the job may use, [N]; None for all."""
-        if job.site not in self._queue.sites:
-            return None
-        allowed = np.zeros(len(self._draft.mirror.columns), dtype=np.bool_)
-        rows = self._queue.ledger.rows(self._queue.sites[job.site])
-        allowed[rows[rows >= 0]] = True
-        return allowed
-
-    def _try(self, keys: Sequence[str]) -> _Tried | None:
-        """The moves of these jobs; None where the waiting job or one of them has no room then."""
-        movers = sorted((self._movable[key] for key in keys), key=lambda each: (-each.job.gpus, each.job.key))
-        draft, after = self._draft, dict[str, tuple[Claim, ...]]()
-        if not self._rules.within_budgets(movers):
-            return None
-        with draft.undone() as committed:
-            draft.release([claim for each in movers for claim in each.claims])
-            room = self._room(self._job)
-            if room is None:
-                return None
-            draft.commit(room.claims, into=committed)
-            for each in movers:
-                place = self._room(each.job)
-                if place is None:
-                    return None
-                draft.commit(place.claims, into=committed)
-                after[each.job.key] = place.claims
-        lost = sum(lost_device_seconds(each, rules=self._rules) for each in movers)
-        return _Tried(movers=tuple(movers), after=after, lost_device_seconds=lost)
-
-    def _room(self, job: Candidate) -> Room | None:
-        """The room of a job on the draft, outside the advance reservations that it must not touch."""
-        ledger, fit_cache = self._draft.ledger, self._draft.fit_cache
-        for each in self._queue.windows.against(job):
-            ledger = set_aside(each, ledger=ledger, leaving=self._queue.leaving)
-            fit_cache = FitCache(ledger)
-        found = find_room(job, ledger=ledger, fit_cache=fit_cache, sites=self._queue.sites)
-        return found if isinstance(found, Room) else None
-
-
-def _part(claim: Claim, *, ledger: Ledger, slots: dict[str, dict[str, tuple[int, int]]]) -> Choice | None:
-    """Where a claim is in the columns; None where its devices have no name yet, take turns, or are MIG instances."""
-    if claim.picked or claim.mode == "TimeShared" or any(device.mig for device in claim.devices):
-        return None
-    if claim.node not in slots:
-        devices = enumerate(ledger.devices(claim.node))
-        slots[claim.node] = {device.uuid: (slot, device.memory_mib) for slot, device in devices}
-    there = slots[claim.node]
-    if any(device.uuid not in there for device in claim.devices):
-        return None
-    share = max(
-        (
-            _milli(device.share_milli, mib=device.memory_mib, of_mib=there[device.uuid][1], mode=claim.mode)
-            for device in claim.devices
-        ),
-        default=0,
-    )
-    return Choice(
-        shape=Shape(cpu_milli=claim.cpu_milli, memory_mib=claim.memory_mib, gpus=len(claim.devices), share_milli=share),
-        node=int(ledger.rows([claim.node])[0]),
-        devices=tuple(there[device.uuid][0] for device in claim.devices),
-    )
-
-
-def _milli(share_milli: int, *, mib: int, of_mib: int, mode: str) -> int:
-    """What a tenant takes of a device in the columns: its share or its part of the memory, whichever is more."""
-    if mode == "Exclusive":
-        return WHOLE_MILLI
-    return min(WHOLE_MILLI, max(share_milli, -(-mib * WHOLE_MILLI // max(1, of_mib))))
-
-
-def _mean_device_mib(ledger: Ledger) -> int:
-    sizes = [device.memory_mib for node in ledger.nodes() for device in ledger.devices(node)]
-    return sum(sizes) // len(sizes) if sizes else 0

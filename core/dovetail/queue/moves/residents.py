@@ -72,6 +72,14 @@ class Residents:
         self.node[rows] = -1
         self._unused += rows
 
+    def hide(self, key: str) -> None:
+        """Leave a job out, until `show`."""
+        self.node[self._rows[key]] = -1
+
+    def show(self, key: str) -> None:
+        """Undo `hide`."""
+        self.node[self._rows[key]] = [part.node for part in self._parts[key]]
+
     def on(self, node: int) -> list[int]:
         """The rows of the parts on a node, ascending."""
         found: list[int] = (self.node == node).nonzero()[0].tolist()

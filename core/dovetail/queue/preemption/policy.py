@@ -78,6 +78,7 @@ class Evictor:
     pause           is called before each placement of a job, of which a search has many; no decision is half made then
     loans           the use of the tree of quotas, which the cycle sets
     allowed         how many pods may end, by PodDisruptionBudget
+    homes           the site of the nodes that others have left for a job by their moves, by its key
     """
 
     running: Sequence[Running]
@@ -87,6 +88,7 @@ class Evictor:
     pause: Callable[[], None] = without_pause
     loans: Loans | None = None
     allowed: Mapping[str, int] = field(default_factory=dict)
+    homes: Mapping[str, str] = field(default_factory=dict)
     _victims_by_job: dict[str, list[Running]] = field(default_factory=dict, init=False, repr=False)
     _movers_by_job: dict[str, list[Running]] = field(default_factory=dict, init=False, repr=False)
     _covered: dict[str, Mapping[str, int]] = field(default_factory=dict, init=False, repr=False)
@@ -184,6 +186,20 @@ class Evictor:
         """Whether jobs have ended for this one, and none still runs that is to."""
         victims = self._all_that_end_for(job)
         return bool(victims) and all(each.left for each in victims)
+
+    def with_room_first(self, ordered: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The jobs in their order, but first those for which others have ended."""
+        if not self.served or not any(self.has_room_of_others(job) for job in ordered):
+            return ordered
+        return sorted(ordered, key=lambda job: not self.has_room_of_others(job))
+
+    def at_home(self, job: Candidate) -> Candidate | None:
+        """A job for which others have moved, on the nodes that they left alone; None for any other job.
+
+        Of several plans that are under way, the job of one would take what the moves of another have freed.
+        """
+        site = self.homes.get(job.key)
+        return None if site is None or not self.has_room_of_others(job) else replace(job, site=site)
 
     def current_victims(self, job: Candidate) -> list[Running]:
         """The jobs that end for this one, by the decisions of earlier cycles; without those that move."""

@@ -10,7 +10,9 @@ from typing import Final
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.score.fit_cache import FitCache
+from dovetail.queue.backfill.advance_reservation import Windows
 from dovetail.queue.backfill.reservation import Reservation, set_aside
+from dovetail.queue.backfill.residual import JobReservations
 from dovetail.queue.model.candidates import Candidate, Leaving, NoRoom, Room, Sites, find_room
 from dovetail.queue.preemption.negative_cache import Question
 
@@ -41,6 +43,29 @@ class Residual:
         for each in self.kept(ledger):
             ledger = set_aside(each, ledger=ledger, leaving=self.leaving)
         return ledger
+
+
+def residual_for(
+    job: Candidate,
+    *,
+    reservations: JobReservations,
+    windows: Windows,
+    leaving: Mapping[str, Leaving],
+    start_seconds: float,
+) -> Residual | None:
+    """What reservations leave of a ledger to a job that starts at this time of the cycle; None where all of it.
+
+    `leaving` has the expected ends by the keys of their claims, as they are when a ledger is given.
+    """
+    delayed = reservations.delayed_by(job, start_seconds=start_seconds)
+    if not windows.wanted and not delayed:
+        return None
+
+    def kept(ledger: Ledger) -> list[Reservation]:
+        ends = list(leaving.values())
+        return [*windows.after(job, ledger=ledger, leaving=ends, start_seconds=start_seconds), *delayed]
+
+    return Residual(kept=kept, leaving=leaving.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,17 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
+from dovetail.queue.backfill.reservation import beyond
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, find_room
 from dovetail.queue.model.gate import Gate, Open, Refused
 from dovetail.queue.moves.plan import Movable, MovePlan, NoPlan, Rules
-from dovetail.queue.moves.proof import MovableJobs, Queue, plan_moves
+from dovetail.queue.moves.proof import plan_moves, plan_together
 from dovetail.queue.moves.residents import RESTART_SECONDS
+from dovetail.queue.moves.search import MovableJobs, Queue
+from dovetail.queue.moves.under_way import Moving, with_moves
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.backfill.test_backfill import make_job
 
@@ -46,6 +49,10 @@ class Scene:
     def plan(self, job: Candidate, *, rules: Rules | None = None) -> MovePlan | NoPlan:
         able = MovableJobs(self.movable, ledger=self.queue.ledger, rules=rules)
         return plan_moves(job, queue=self.queue, movable=able)
+
+    def together(self, *jobs: Candidate, rules: Rules | None = None) -> list[MovePlan | NoPlan]:
+        able = MovableJobs(self.movable, ledger=self.queue.ledger, rules=rules)
+        return list(plan_together(jobs, queue=self.queue, movable=able).values())
 
 
 def scene(
@@ -334,3 +341,119 @@ def test_plans_of_one_moment_do_not_depend_on_each_other(drawn: tuple[Scene, lis
     able = MovableJobs(made.movable, ledger=made.queue.ledger)
     for job in waiting:
         assert plan_moves(job, queue=made.queue, movable=able) == made.plan(job)
+
+
+def pairs(*, count: int, budget: str = "") -> Scene:
+    """So many jobs that wait for four GPUs, on twice as many nodes with one job of two GPUs on each."""
+    names = [f"n{number}" for number in range(2 * count)]
+    runs = [Runs(job=make_job(f"r{name}", "2"), node=name, budget=budget) for name in names]
+    waiting = [make_job(f"w{number}", "4", at=number) for number in range(count)]
+    return scene(*runs, waiting=waiting, nodes=dict.fromkeys(names, 4))
+
+
+def test_plans_for_several_jobs_move_one_job_for_each() -> None:
+    made = pairs(count=3)
+    plans = made.together(*made.queue.waiting)
+    moved = [next(iter(moves(plan))) for plan in plans]
+    targets = [next(iter(moves(plan).values())) for plan in plans]
+    started = [plan.claims[0].node for plan in plans if isinstance(plan, MovePlan)]
+    assert [f"r{node}" for node in started] == moved
+    # Three nodes are emptied, and each of the other three takes one job.
+    assert len({*started, *targets}) == 6
+
+
+def test_the_budget_of_moves_counts_all_plans_of_a_moment() -> None:
+    made = pairs(count=3)
+    plans = made.together(*made.queue.waiting, rules=Rules(moves_left=2))
+    assert [isinstance(plan, MovePlan) for plan in plans] == [True, True, False]
+
+
+def test_two_plans_never_need_the_same_disruption() -> None:
+    made = pairs(count=3, budget="ns/web")
+    plans = made.together(*made.queue.waiting, rules=Rules(disruptions_allowed={"ns/web": 1}))
+    assert [isinstance(plan, MovePlan) for plan in plans] == [True, False, False]
+
+
+def test_a_job_that_the_queue_would_not_start_keeps_no_other_from_its_plan() -> None:
+    class One(Open):
+        """A limit that one job passes."""
+
+        def refusal(self, job: Candidate) -> Refused | None:
+            return None if job.key == "uid-w1" else Refused(reason="Quota", message=f"{job.key} is beyond its limit")
+
+    made = pairs(count=3)
+    plans = replace(made, queue=replace(made.queue, gate=One)).together(*made.queue.waiting)
+    assert [isinstance(plan, MovePlan) for plan in plans] == [False, True, False]
+
+
+def test_what_one_plan_frees_beyond_its_need_is_no_place_for_another() -> None:
+    # For `first`, both workers of x leave a: one GPU stays free there, which y would need for `second`.
+    runs = (
+        Runs(job=replace(make_job("x", "2"), workers=2), node="a", ran=60.0),
+        Runs(job=make_job("fixed", "1"), node="a", moves=False),
+        Runs(job=make_job("y", "1"), node="b", ran=HOUR),
+        Runs(job=make_job("z", "1"), node="b", moves=False),
+    )
+    first, second = make_job("first", "3"), make_job("second", "3", at=1)
+    made = scene(*runs, waiting=[first, second], nodes={"a": 5, "b": 4, "c": 2, "d": 2})
+    assert [isinstance(plan, MovePlan) for plan in made.together(first, second)] == [True, False]
+    alone = replace(made, queue=replace(made.queue, waiting=[second]))
+    assert isinstance(alone.plan(second), MovePlan)
+
+
+@given(queues())
+def test_plans_of_one_moment_hold_both_ends_at_once(drawn: tuple[Scene, list[Candidate]]) -> None:
+    made, waiting = drawn
+    before = made.queue.ledger.content()
+    plans = [plan for plan in made.together(*waiting) if isinstance(plan, MovePlan)]
+    event(f"{len(plans)} plans")
+    moved = [move.mover.job.key for plan in plans for move in plan.moves]
+    assert len(set(moved)) == len(moved)
+    held: Counter[str] = Counter()
+    stands = made.queue.ledger.claims()
+    elsewhere = [claim for plan in plans for move in plan.moves for claim in move.claims]
+    rooms = [
+        claim
+        for plan in plans
+        for claim in beyond(plan.claims, given=[claim for move in plan.moves for claim in move.held])
+    ]
+    for claim in [*stands, *elsewhere, *rooms]:
+        for device in claim.devices:
+            held[device.uuid] += device.share_milli
+    assert max(held.values(), default=0) <= 1000
+    assert made.queue.ledger.content() == before
+
+
+@given(queues())
+def test_plans_that_are_under_way_hold_what_those_of_one_moment_hold(drawn: tuple[Scene, list[Candidate]]) -> None:
+    made, waiting = drawn
+    first = made.plan(waiting[0])
+    if isinstance(first, NoPlan) or len(waiting) == 1:
+        return
+    event("a plan")
+    begun = made.queue.ledger.copy()
+    begun.commit_all([claim for move in first.moves for claim in move.claims])
+    moving = Moving(job=waiting[0], claims=tuple(claim.key for move in first.moves for claim in move.held))
+    held, after = with_moves([moving], ledger=begun, sites={})
+    leaving = [each for each in made.queue.leaving if each.key not in moving.claims]
+    able = MovableJobs([each for each in made.movable if each.job.key not in moves_of(first)], ledger=held)
+    queue = replace(made.queue, ledger=after, leaving=leaving)
+    found = plan_moves(waiting[1], queue=queue, movable=able)
+    stands: Counter[str] = Counter()
+    for claim in [*held.claims(), *claims_of(found)]:
+        for device in claim.devices:
+            stands[device.uuid] += device.share_milli
+    assert max(stands.values()) <= 1000
+    assert isinstance(found, NoPlan) or not moves_of(first) & moves_of(found)
+
+
+def moves_of(plan: MovePlan | NoPlan) -> set[str]:
+    return set() if isinstance(plan, NoPlan) else {move.mover.job.key for move in plan.moves}
+
+
+def claims_of(plan: MovePlan | NoPlan) -> list[Claim]:
+    """What a plan takes beyond what its own moves free."""
+    if isinstance(plan, NoPlan):
+        return []
+    given = [claim for move in plan.moves for claim in move.held]
+    return [*beyond(plan.claims, given=given), *(claim for move in plan.moves for claim in move.claims)]
