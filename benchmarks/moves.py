@@ -5,11 +5,13 @@ repacked at no cost, on devices without nodes, by the linear programme of cuttin
 refused, with moves or in the bound. Each replayed move costs what its pod did since it last saved its work, and the
 restart; the net allocation is less by that. With `--decision NODES`, times decisions with their proof instead, on a
 ledger of so many nodes with 8 GPUs and a queue. With `--consolidation JOBS`, times one decision for so many jobs of 8
-GPUs on 500 such nodes, of which none has room for one: the case of KAI-Scheduler's consolidation test.
+GPUs on 500 such nodes, of which none has room for one: the case of KAI-Scheduler's consolidation test. With `--plane`,
+runs that test on a sandbox (`moves_plane.py`).
 
     python benchmarks/moves.py --traces FOLDER [--seed 42] [--saved-every 1800] [--json FILE]
     python benchmarks/moves.py --decision 5000
     python benchmarks/moves.py --consolidation 41
+    python benchmarks/moves.py --consolidation 41 --plane [--nodes 500]
 """
 
 import argparse
@@ -23,7 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import highspy
+import moves_plane
 import numpy as np
+import queue_plane
 import simulator
 
 from dovetail.api.devices import AllocatedDevice
@@ -63,10 +67,19 @@ def main() -> None:
     )
     options.add_argument("--decision", type=int, metavar="NODES", help="time decisions on so many nodes with 8 GPUs")
     options.add_argument("--consolidation", type=int, metavar="JOBS", help="time the plans for so many jobs")
+    options.add_argument("--plane", action="store_true", help="start these jobs on a sandbox")
+    options.add_argument("--nodes", type=int, default=500, help="its nodes with 8 GPUs each (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/moves.json"), help="where it is written too")
     args = options.parse_args()
     if args.decision:
         print(json.dumps(decisions(args.decision), indent=2))
+        return
+    if args.consolidation and args.plane:
+        if args.consolidation > args.nodes // 5:
+            options.error(
+                f"--consolidation: {args.consolidation}, but a fifth of --nodes {args.nodes} has small jobs"
+            )
+        queue_plane.report(moves_plane.consolidated(nodes=args.nodes, jobs=args.consolidation), path=args.json)
         return
     if args.consolidation:
         print(json.dumps(consolidation(args.consolidation), indent=2))
