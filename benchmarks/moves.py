@@ -76,9 +76,7 @@ def main() -> None:
         return
     if args.consolidation and args.plane:
         if args.consolidation > args.nodes // 5:
-            options.error(
-                f"--consolidation: {args.consolidation}, but a fifth of --nodes {args.nodes} has small jobs"
-            )
+            options.error(f"--consolidation: {args.consolidation}, but a fifth of --nodes {args.nodes} has small jobs")
         queue_plane.report(moves_plane.consolidated(nodes=args.nodes, jobs=args.consolidation), path=args.json)
         return
     if args.consolidation:
