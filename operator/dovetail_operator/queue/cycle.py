@@ -273,7 +273,8 @@ def _evictor(state: State, *, cycle: Cycle, pause: Callable[[], None]) -> Evicto
     """Finds victims among the jobs that run now, and notes them in the cycle's orders."""
     rules = rules_now(state.preemption, jobs=state.store.jobs_that_ran.values(), now=cycle.now)
     running = running_jobs(state, now=cycle.now)
-    homes = homes_of(state, running=running, waiting=cycle.waiting, sites=cycle.sites)
+    served = {each.yields_to for each in running if each.moves and each.left}
+    homes = homes_of(served, state=state, waiting=cycle.waiting, sites=cycle.sites) if served else {}
     cycle.sites |= {each.site: each.nodes for each in homes.values()}
     negative_cache = cycle.caches.negative_cache
     return Evictor(

@@ -5,7 +5,7 @@
 2. A plan that is carried out is a decision for each job that moves. Its status then has the room elsewhere.
 3. Each cycle proves again that the waiting job starts by these moves. Otherwise they are given up.
 
-Several plans may be under way: those of a round are proven together, and beside those of earlier rounds, which hold
+Several plans may be under way: those of a round are proven together, and next to those of earlier rounds, which hold
 both ends of their moves. How many is for the budget of moves to say.
 """
 

@@ -31,7 +31,7 @@ def plans_for(
     pause: Callable[[], None],
     is_over: Callable[[], bool],
 ) -> dict[str, MovePlan | NoPlan]:
-    """Plans for the waiting jobs that hold together, and beside the moves that are under way; by the job's UID.
+    """Plans for the waiting jobs that hold together, and next to the moves that are under way; by the job's UID.
 
     So many jobs are `left` to move this hour. Jobs for which there is no time before it `is_over` are left out.
     """
@@ -91,7 +91,7 @@ def _under_way(ending: Sequence[Running], *, cycle: Cycle) -> list[Moving]:
 
 
 def _still_allowed(state: State, *, ending: Sequence[Running]) -> Mapping[str, int]:
-    """How many pods may end, by PodDisruptionBudget, beside those that are about to."""
+    """How many pods may end, by PodDisruptionBudget, next to those that are about to."""
     allowed = Counter(disruptions_allowed(state.store.budgets.values()))
     for each in ending:
         allowed.subtract(each.covered_pods)

@@ -10,7 +10,6 @@ from dovetail.jobs.batch_job import is_going, is_on_the_way, wants_admission
 from dovetail.jobs.moves import under_way
 from dovetail.queue.inputs.candidates import held_elsewhere
 from dovetail.queue.model.candidates import Candidate, Sites
-from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted, Waits
 from dovetail_operator.state.candidate_cache import Candidacies
 from dovetail_operator.state.state import State
@@ -56,16 +55,13 @@ def _goes_on(job: GPUJob, *, state: State) -> bool:
     )
 
 
-def homes_of(
-    state: State, *, running: Sequence[Running], waiting: Sequence[Candidate], sites: Sites
-) -> dict[str, Home]:
-    """The nodes that are kept for the waiting jobs for which others have moved, by the UID of the job that waits.
+def homes_of(served: Container[str], *, state: State, waiting: Sequence[Candidate], sites: Sites) -> dict[str, Home]:
+    """The nodes that are kept for the waiting jobs `served`, for which others have moved, by their UIDs.
 
     Of several plans that are under way, each job starts on the nodes that its own one has freed.
     """
-    served = {each.yields_to for each in running if each.moves and each.left}
     found: dict[str, Home] = {}
-    for each in waiting if served else ():
+    for each in waiting:
         job = state.store.jobs.get(each.name)
         if each.key not in served or job is None or job.metadata.uid != each.key:
             continue

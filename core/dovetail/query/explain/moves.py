@@ -62,7 +62,7 @@ def moves_for_all(
 ) -> list[MovesAnswer]:
     """For each of the waiting jobs, the moves that start it now, or why there are none.
 
-    The plans hold together, and beside the moves that are under way. `budgets` are the PodDisruptionBudgets of all
+    The plans hold together, and next to the moves that are under way. `budgets` are the PodDisruptionBudgets of all
     namespaces; None where they may not be read. A plan moves jobs that may be preempted, and one `to_apply` only those
     that say that they may move: others need a person's decision. Jobs that the `reader` may not list are not named.
     """

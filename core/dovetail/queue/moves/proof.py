@@ -175,7 +175,7 @@ class _Planner:
         return _gain(job, otherwise=self._before.get(job.key), rules=self._rules)
 
     def _prove(self, drafts: Sequence[Tried]) -> None:
-        """Prove these plans beside those that are proven, all at once or as many as hold."""
+        """Prove these plans next to those that are proven, all at once or as many as hold."""
         if not drafts:
             return
         proof = self._put_to_the_queue([*self._proven, *drafts])

@@ -166,7 +166,7 @@ class Search:
         self._known: dict[object, tuple[int, list[tuple[str, ...]]]] = {}
 
     def hold(self, tried: Tried) -> None:
-        """Hold what a plan takes: the next ones are found beside it."""
+        """Hold what a plan takes: the next ones are found next to it."""
         draft, elsewhere = self._draft, [claim for claims in tried.after.values() for claim in claims]
         given = [claim for each in tried.movers for key in each.claims if (claim := draft.ledger.claim(key))]
         held = [*elsewhere, *beyond(tried.room, given=given)]

@@ -21,7 +21,7 @@ def with_moves(plans: Sequence[Moving], *, ledger: Ledger, sites: Sites) -> tupl
     """Two copies of a ledger that has the destinations of these moves.
 
     In the first one, a plan holds both ends: what those that move hold, and the room of the job that starts. Others are
-    found beside it. In the second one, those that move have left, and the job that starts has its room.
+    found next to it. In the second one, those that move have left, and the job that starts has its room.
     """
     held, after = ledger.copy(), ledger.copy()
     for each in plans:
