@@ -6,12 +6,14 @@ import random
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail import names
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.kube.client import Client
 from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.manifests.counted_quota import ResourceQuota
 from dovetail_operator.watchers.vendor_quotas import VendorQuotas
 from tests.background import running
 from tests.core.kube.api import Answer, Api, Stream, refusal
@@ -115,11 +117,13 @@ async def test_one_that_limits_none_any_more_has_no_companion(rig: Rig, api: Api
 
 async def test_one_that_counts_other_pods_is_made_again(rig: Rig, api: Api) -> None:
     api.answer(LIST, page(theirs(scopes=["NotTerminating"]), ours()))
-    api.answer(WATCH, event("DELETED", ours()))
     api.answer(f"DELETE {QUOTAS}/dovetail-gpus", Answer(body={}))
     api.answer(f"POST {QUOTAS}", Answer(body=ours(scopes=["NotTerminating"])))
     async with rig.running():
+        await api.until(f"DELETE {QUOTAS}/dovetail-gpus", count=1)
+        rig.keeper._on_event("DELETED", msgspec.convert(ours(), ResourceQuota))
         await api.until(f"POST {QUOTAS}", count=1)
+    assert not api.of(f"PATCH {QUOTAS}/dovetail-gpus"), "the API server refuses other scopes"
     assert api.of(f"POST {QUOTAS}")[0].body["spec"]["scopes"] == ["NotTerminating"]
 
 
