@@ -7,8 +7,12 @@ therefore delayed: states between admission and the start of the last worker, an
 pods end. A phase, a plan or a reason to wait is never delayed, but for two cases: a plan that the batch Job carries is
 written with the start, or a second later; and a preempted job, whose status says why it was ended, gets its next reason
 after a rush (`Decisions.is_rush`).
+
+A state on the way is written after a second, so that a user sees what a start waits for. While many jobs start, it is
+written after five: most programs run by then, and two writes fewer for each are what a busy API server needs.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -17,6 +21,8 @@ from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.meta import Condition
 
 PASSING_SECONDS: Final = 1.0
+# The same for a state that begins while many jobs start.
+BURST_PASSING_SECONDS: Final = 5.0
 # The status of a gang names the devices of each worker: half a megabyte for 4,000, while workers start for a minute.
 _DEVICES_PER_SECOND: Final = 200
 # How long a preempted job's status may say nothing but why it was ended: as long as its pods may take to end.
@@ -35,10 +41,15 @@ _PASSING_CONDITIONS: Final = frozenset({"Enforced", "SuccessCriteriaMet"})
 
 
 class Pacing:
-    """Decides which changes may wait. Times are in seconds of a monotonic clock."""
+    """Decides which changes may wait. Times are in seconds of a monotonic clock.
 
-    def __init__(self) -> None:
-        self._since: dict[str, float] = {}
+    `many_start` says whether many jobs start.
+    """
+
+    def __init__(self, *, many_start: Callable[[], bool] = lambda: False) -> None:
+        self._many_start = many_start
+        # When the state began that is not written yet, and how long one on the way may wait.
+        self._since: dict[str, tuple[float, float]] = {}
 
     def wait_seconds(
         self, uid: str, *, before: GPUJobStatus, after: GPUJobStatus, rush: bool = False, now: float
@@ -50,12 +61,20 @@ class Pacing:
         changed = _changed(before, after=after)
         if not changed or _came_up_to_its_promise(before, after=after):
             return 0.0
-        patience = _patience_seconds(before, after=after, changed=changed, rush=rush)
-        return max(0.0, self._since.setdefault(uid, now) + patience - now) if patience else 0.0
+        since, passing_seconds = self._since.get(uid) or (now, self._passing_seconds())
+        patience = _patience_seconds(before, after=after, changed=changed, passing_seconds=passing_seconds, rush=rush)
+        if not patience:
+            return 0.0
+        self._since[uid] = since, passing_seconds
+        return max(0.0, since + patience - now)
 
     def passing(self, uid: str, *, now: float) -> None:
         """Note that a state began whose write may wait, unless another began before it."""
-        self._since.setdefault(uid, now)
+        if uid not in self._since:
+            self._since[uid] = now, self._passing_seconds()
+
+    def _passing_seconds(self) -> float:
+        return BURST_PASSING_SECONDS if self._many_start() else PASSING_SECONDS
 
     def written(self, uid: str) -> None:
         """Note that the job's status was written."""
@@ -70,7 +89,9 @@ def _changed(before: GPUJobStatus, *, after: GPUJobStatus) -> set[str]:
     return {name for name in after.__struct_fields__ if getattr(before, name) != getattr(after, name)}
 
 
-def _patience_seconds(before: GPUJobStatus, *, after: GPUJobStatus, changed: set[str], rush: bool) -> float:
+def _patience_seconds(
+    before: GPUJobStatus, *, after: GPUJobStatus, changed: set[str], passing_seconds: float, rush: bool
+) -> float:
     """How many seconds after its beginning a state of a job on its way may be written; 0 if that is due at once."""
     if _is_leaving(before, after=after, changed=changed, rush=rush):
         return _RUSH_SECONDS if rush else _LEAVING_SECONDS
@@ -79,8 +100,8 @@ def _patience_seconds(before: GPUJobStatus, *, after: GPUJobStatus, changed: set
     if not changed <= _ON_THE_WAY or not _is_passing(before, after=after):
         return 0.0
     patience = len(after.devices) / _DEVICES_PER_SECOND
-    if patience <= PASSING_SECONDS:
-        return PASSING_SECONDS
+    if patience <= passing_seconds:
+        return passing_seconds
     is_complete = before.reason == "GangWaiting" and after.reason != "GangWaiting"
     return 0.0 if is_complete else patience
 

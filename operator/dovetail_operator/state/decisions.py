@@ -280,11 +280,15 @@ class Decisions:
         """Record that a job starts."""
         self._starts.append(now)
 
+    def many_start(self, now: datetime) -> bool:
+        """Whether many jobs have started within the last second."""
+        if len(self._starts) < MANY_STARTS:
+            return False
+        return not self._starts or now - self._starts[0] <= _STARTS_WITHIN
+
     def plans_may_follow(self, now: datetime) -> bool:
         """Whether many jobs start and none waits, by the latest verdicts."""
-        if len(self._starts) < MANY_STARTS or (self._starts and now - self._starts[0] > _STARTS_WITHIN):
-            return False
-        return len(self._verdicts) == len(self._admitted)
+        return self.many_start(now) and len(self._verdicts) == len(self._admitted)
 
     # --- what keeps a job from starting ------------------------------------------------------------------------
 

@@ -149,3 +149,23 @@ def test_a_state_that_was_seen_to_begin_is_written_a_second_after_that() -> None
     pacing.passing("u", now=10.5)
     waits = [pacing.wait_seconds("u", before=status(**STARTING), after=after, now=now) for now in (10.4, 11)]
     assert waits == pytest.approx([0.6, 0.0])
+
+
+def test_a_state_that_begins_while_many_jobs_start_is_written_after_five_seconds() -> None:
+    many = True
+    pacing = Pacing(many_start=lambda: many)
+    after = status(**{**STARTING, "message": "Waiting for kube-scheduler"})
+
+    def wait_of(uid: str, now: float) -> float:
+        return pacing.wait_seconds(uid, before=status(**STARTING), after=after, now=now)
+
+    pacing.passing("noted", now=10.0)
+    assert wait_of("seen", 10.0) == 5.0
+    many = False
+    # As it began, whatever starts later.
+    assert (wait_of("noted", 11.0), wait_of("seen", 12.0), wait_of("seen", 15.0)) == (4.0, 3.0, 0.0)
+    assert wait_of("later", 12.0) == 1.0
+    pacing.written("seen")
+    assert wait_of("seen", 20.0) == 1.0
+    many = True
+    assert pacing.wait_seconds("runs", before=status(**STARTING), after=status(**RUNNING), now=30.0) == 0.0
