@@ -139,6 +139,7 @@ class _Planner:
     def plans(self, jobs: Sequence[Candidate]) -> dict[str, MovePlan | NoPlan]:
         """The plans, and why there are none; without the jobs for which no time is left."""
         drafts, unmovable = list[Tried](), set[object]()
+        self.search.expect([job for job in jobs if self._before.get(job.key) != 0.0])
         for job in jobs:
             if self._is_over():
                 break

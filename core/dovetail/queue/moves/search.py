@@ -5,6 +5,7 @@ room of the job that starts, the room elsewhere of those that move, and what the
 the same device.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from dovetail.queue.backfill.advance_reservation import Windows
 from dovetail.queue.backfill.reservation import beyond, set_aside
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, find_room
 from dovetail.queue.model.gate import Gate
+from dovetail.queue.moves.candidates import Candidate as SetOfJobs
 from dovetail.queue.moves.candidates import candidates
 from dovetail.queue.moves.plan import Movable, NoPlan, Rules
 from dovetail.queue.moves.residents import RESTART_SECONDS, Residents
@@ -30,6 +32,8 @@ from dovetail.queue.preemption.victims import without_pause
 
 # How many sets of jobs are tried on the ledger for one that waits.
 _TRIES: Final = 64
+# From so many plans of a moment on, one can take the place of another.
+_SEVERAL: Final = 2
 
 
 def _no_gate() -> Gate | None:
@@ -162,8 +166,24 @@ class Search:
         self._mean_mib = movable.mean_mib
         # What is held for each plan, by the key of the job that starts.
         self._held: dict[str, tuple[Tried, list[Claim]]] = {}
+        # The nodes that take no job that moves where there is room elsewhere, and all others by site.
+        self._to_empty: set[str] = set()
+        self._elsewhere: dict[str, list[str]] = {}
         # The sets for a worker of a shape, with the number of plans that were held then.
         self._known: dict[object, tuple[int, list[tuple[str, ...]]]] = {}
+
+    def expect(self, jobs: Sequence[Candidate]) -> None:
+        """Note for how many jobs plans are sought: as many of the nodes that are cheapest to empty take no other job.
+
+        A job that moved there would keep the next plan from emptying the node. Where nothing else has room, it does.
+        """
+        alone = [job for job in jobs if job.workers == 1]
+        if len(alone) < _SEVERAL:
+            return
+        counts = Counter(job.shape for job in alone)
+        for job in {job.shape: job for job in alone}.values():
+            rows = dict.fromkeys(each.node for each in self._candidates(job))
+            self._to_empty.update(self._draft.ledger.names(list(rows)[: counts[job.shape]]))
 
     def hold(self, tried: Tried) -> None:
         """Hold what a plan takes: the next ones are found next to it."""
@@ -248,19 +268,21 @@ class Search:
 
     def _sets(self, job: Candidate) -> list[tuple[str, ...]]:
         """The sets of jobs that would make room for one worker on the ledger as the draft has it."""
+        return list(dict.fromkeys(each.keys for each in self._candidates(job)))
+
+    def _candidates(self, job: Candidate) -> Iterator[SetOfJobs]:
         self._draft.mirror.follow()
-        found, most = dict[tuple[str, ...], None](), self._most_moves
+        most = self._most_moves
         for ask in (job.ask, *job.others):
             if refusal(ask) is None:
-                each = candidates(
+                found = candidates(
                     self._shape(ask),
                     columns=self._draft.mirror.columns,
                     residents=self._residents,
                     now=0.0,
                     allowed=self._allowed(job),
                 )
-                found |= dict.fromkeys(one.keys for one in each if len(one.keys) <= most)
-        return list(found)
+                yield from (each for each in found if len(each.keys) <= most)
 
     def _shape(self, ask: Ask) -> Shape:
         return shape_of(ask, memory_mib=self._mean_mib)
@@ -290,7 +312,7 @@ class Search:
                 return None
             draft.commit(room.claims, into=committed)
             for each in movers:
-                place = self._room(each.job)
+                place = self._place(each.job)
                 if place is None:
                     return None
                 draft.commit(place.claims, into=committed)
@@ -298,13 +320,24 @@ class Search:
         lost = sum(lost_device_seconds(each, rules=self._rules) for each in movers)
         return Tried(job=job, room=room.claims, movers=tuple(movers), after=after, lost_device_seconds=lost)
 
-    def _room(self, job: Candidate) -> Room | None:
+    def _place(self, job: Candidate) -> Room | None:
+        """The room of a job that moves."""
+        if self._to_empty:
+            if job.site not in self._elsewhere:
+                nodes = self._queue.sites.get(job.site, self._draft.ledger.nodes())
+                self._elsewhere[job.site] = [node for node in nodes if node not in self._to_empty]
+            if (found := self._room(job, sites=self._elsewhere)) is not None:
+                return found
+        return self._room(job)
+
+    def _room(self, job: Candidate, *, sites: Sites | None = None) -> Room | None:
         """The room of a job on the draft, outside the advance reservations that it must not touch."""
         ledger, fit_cache = self._draft.ledger, self._draft.fit_cache
         for each in self._queue.windows.against(job):
             ledger = set_aside(each, ledger=ledger, leaving=self._queue.leaving)
             fit_cache = FitCache(ledger)
-        found = find_room(job, ledger=ledger, fit_cache=fit_cache, sites=self._queue.sites)
+        sites = self._queue.sites if sites is None else sites
+        found = find_room(job, ledger=ledger, fit_cache=fit_cache, sites=sites)
         return found if isinstance(found, Room) else None
 
 

@@ -362,6 +362,17 @@ def test_plans_for_several_jobs_move_one_job_for_each() -> None:
     assert len({*started, *targets}) == 6
 
 
+def test_no_job_moves_to_a_node_that_another_plan_is_to_empty() -> None:
+    small = [Runs(job=make_job(f"r{at}", "2"), node=f"a{at}") for at in range(3)]
+    fixed = [Runs(job=make_job(f"f{at}", "2"), node=f"z{at}", moves=False) for at in range(3)]
+    waiting = [make_job(f"w{at}", "4", at=at) for at in range(3)]
+    names = [each.node for each in (*small, *fixed)]
+    made = scene(*small, *fixed, waiting=waiting, nodes=dict.fromkeys(names, 4))
+    # One after the other, the first job would go to the next node that could be emptied.
+    assert moves(made.plan(waiting[0])) == {"r0": "a1"}
+    assert [moves(plan) for plan in made.together(*waiting)] == [{"r0": "z0"}, {"r1": "z1"}, {"r2": "z2"}]
+
+
 def test_the_budget_of_moves_counts_all_plans_of_a_moment() -> None:
     made = pairs(count=3)
     plans = made.together(*made.queue.waiting, rules=Rules(moves_left=2))
