@@ -14,6 +14,7 @@ from dovetail.logs import get_logger
 from dovetail_operator.devices import bad_devices, memory_overuse
 from dovetail_operator.events.announcement import Announcement, announcement
 from dovetail_operator.job.status_pacing import PASSING_SECONDS, Pacing
+from dovetail_operator.state.burst import Burst
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State
 from dovetail_operator.writes import jobs
@@ -22,7 +23,7 @@ log = get_logger("dovetail.operator")
 
 
 class StatusWriter:
-    """Writes a status if it differs. `queue` gets the jobs whose status is written later."""
+    """Writes a status if it differs. `queue` gets the jobs whose status is written later; `clock` is in seconds."""
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class StatusWriter:
         pending: PendingWrites,
         post: Callable[[Announcement], None],
         preemptions: Counter,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._state = state
@@ -42,6 +44,8 @@ class StatusWriter:
         self._pending = pending
         self._post = post
         self._preemptions = preemptions
+        self._clock = clock
+        self._first = Burst()
 
     async def write(self, job: GPUJob, *, status: GPUJobStatus) -> bool:
         """Write a changed status and post its events. False if the job has changed or is deleted."""
@@ -71,7 +75,7 @@ class StatusWriter:
             before=job.status,
             after=status,
             rush=self._state.decisions.is_rush,
-            now=time.monotonic(),
+            now=self._clock(),
         )
         if wait > 0:
             self._queue.add_later(key_of(job.metadata), seconds=wait)
@@ -80,7 +84,7 @@ class StatusWriter:
 
     def postpone(self, job: GPUJob) -> None:
         """Queue a job whose batch Job has just got the plan: its status follows, with what has happened by then."""
-        self._pacing.passing(job.metadata.uid, now=time.monotonic())
+        self._pacing.passing(job.metadata.uid, now=self._clock())
         self._queue.add_later(key_of(job.metadata), seconds=PASSING_SECONDS)
 
     def _post_events(self, job: GPUJob, *, status: GPUJobStatus) -> None:
@@ -90,7 +94,9 @@ class StatusWriter:
         ):
             if event is not None:
                 self._post(event)
-        event = announcement(job, status=status)
+        now = self._clock()
+        self._first.note(now, count=int(job.status.phase is None))
+        event = announcement(job, status=status, of_many=self._first.is_one(now))
         if event is not None:
             log.info(
                 "job changed",

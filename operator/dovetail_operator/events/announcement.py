@@ -17,7 +17,7 @@ _PASSING: Final = frozenset({"Evaluating", "ContainerCreating"})
 # The most moves that an event names.
 _MOVES: Final = 8
 _WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut", "Quota", "DependencyFailed"})
-# The status says why a new job waits for its turn. An event of that took an eighth of a waiting job's CPU.
+# The status says why a new job waits for its turn. Of many jobs, an event of that takes an eighth of the CPU.
 _PLAIN_WAITS: Final = frozenset({
     "BeginTime", "Dependency", "Priority", "Resources", "Fragmentation", "MemoryGuard", "Reserved",
 })  # fmt: skip
@@ -51,12 +51,14 @@ class Announcement:
         return replace(self, of=resource)
 
 
-def announcement(job: GPUJob, *, status: GPUJobStatus, shows_status: bool = True) -> Announcement | None:
+def announcement(
+    job: GPUJob, *, status: GPUJobStatus, shows_status: bool = True, of_many: bool = False
+) -> Announcement | None:
     """The event for a status written on `job`: another phase, or another reason to wait.
 
     Else None. Two changes need no event where the object `shows_status`: the start of a job without an earlier event,
     of which kube-scheduler's event on the pod and the Job controller's on the batch Job tell; and that a new job waits
-    for its turn.
+    for its turn, if it is one `of_many` that come at once.
     """
     before = job.status
     if (leaving := _leaving(before, status=status)) is not None:
@@ -67,7 +69,9 @@ def announcement(job: GPUJob, *, status: GPUJobStatus, shows_status: bool = True
         waits = status.phase in {"Queued", "Starting"} and status.reason not in _PASSING
         if not waits or before.reason == status.reason:
             return None
-    elif shows_status and (_starts_at_once(before, status=status) or _waits_at_once(before, status=status)):
+    elif shows_status and (
+        _starts_at_once(before, status=status) or (of_many and _waits_at_once(before, status=status))
+    ):
         return None
     reason = status.reason if status.phase == "Queued" else status.phase
     return Announcement(

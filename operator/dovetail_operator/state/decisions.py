@@ -22,7 +22,6 @@ The table is lost with the process and rebuilt from the store. Each column has o
 The key of every other column is the UID of the GPUJob.
 """
 
-from collections import deque
 from collections.abc import Container, KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -38,15 +37,14 @@ from dovetail.logs import get_logger
 from dovetail.queue.reshaping.decision import Change
 from dovetail.queue.verdicts import Admitted, Verdict
 from dovetail_operator.job.observation import Notice
+from dovetail_operator.state.burst import MANY, Burst
 
 # So many jobs that end for others, or workers without a node, are a rush.
 _RUSH: Final = 64
 # How long a rush lasts after that: the last workers have their nodes, and begin to run.
 RUSH_LASTS: Final = timedelta(seconds=15)
-# So many starts within a second are worth a delay of the statuses: more than one caller that submits job after job, and
-# waits for each number, can cause.
-MANY_STARTS: Final = 8
-_STARTS_WITHIN: Final = timedelta(seconds=1)
+# So many starts within a second are worth a delay of the statuses.
+MANY_STARTS: Final = MANY
 # What lasts longer than this is no rush. Hundreds of workers may wait for hours for their volumes.
 _LONGEST_RUSH: Final = timedelta(minutes=5)
 
@@ -134,7 +132,7 @@ class Decisions:
         self._overtaken: dict[str, str] = {}
         self._replacements: dict[str, Placement] = {}
         self._scale_ups = frozenset[str]()
-        self._starts = deque[datetime](maxlen=MANY_STARTS)
+        self._starts = Burst(MANY_STARTS)
         self._reshapes: tuple[Change, ...] = ()
         self._reshape_problems: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
@@ -278,13 +276,11 @@ class Decisions:
 
     def note_start(self, now: datetime) -> None:
         """Record that a job starts."""
-        self._starts.append(now)
+        self._starts.note(now.timestamp())
 
     def many_start(self, now: datetime) -> bool:
         """Whether many jobs have started within the last second."""
-        if len(self._starts) < MANY_STARTS:
-            return False
-        return not self._starts or now - self._starts[0] <= _STARTS_WITHIN
+        return self._starts.is_one(now.timestamp())
 
     def plans_may_follow(self, now: datetime) -> bool:
         """Whether many jobs start and none waits, by the latest verdicts."""

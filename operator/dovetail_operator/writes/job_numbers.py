@@ -6,7 +6,6 @@ operator that ends in between leaves a gap, and never gives a number twice.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -20,16 +19,14 @@ from dovetail.formats.quantities import read_whole
 from dovetail.kube.client import Client
 from dovetail.kube.retry import retry_on_conflict
 from dovetail.logs import get_logger
+from dovetail_operator.state.burst import Burst
 from dovetail_operator.writes.configmaps import CONFLICTS, read_configmap, write_configmap
 
 log = get_logger("dovetail.operator.numbers")
 
 _ATTEMPTS: Final = 5
-# So many jobs within a second are more than a person, or a script that waits for each number, submits one by one:
-# their users see no gaps.
-_MANY: Final = 8
-_MANY_WITHIN_SECONDS: Final = 1.0
-# How many numbers a namespace then reserves beyond those that it needs: the gap after an operator that ends.
+# How many numbers a namespace reserves beyond those that it needs while many jobs come: the gap after an operator that
+# ends. Who submits job after job sees none.
 _AHEAD: Final = 32
 
 
@@ -97,15 +94,15 @@ class Numbers:
         self._given: dict[str, int] = {}
         # The last number that this operator has stored for a namespace: those after the last given one are its own.
         self._reserved: dict[str, int] = {}
-        self._latest: deque[float] = deque(maxlen=_MANY)
+        self._arrivals = Burst()
 
     async def give(self, jobs: Iterable[GPUJob], *, shown: Iterable[GPUJob]) -> dict[str, int]:
         """Allot a number to each of `jobs`, by UID. They are stored on return. `shown` are all jobs."""
         jobs, now, highest = list(jobs), self._clock(), highest_shown(shown)
-        self._latest.extend(now for _ in jobs)
+        self._arrivals.note(now, count=len(jobs))
         if (reserved := self._reserved_numbers(jobs, highest=highest)) is not None:
             return reserved
-        ahead = _AHEAD if len(self._latest) == _MANY and now - self._latest[0] <= _MANY_WITHIN_SECONDS else 0
+        ahead = _AHEAD if self._arrivals.is_one(now) else 0
 
         async def give(_attempt: int) -> dict[str, int]:
             return await self._store(jobs, highest=highest, ahead=ahead)

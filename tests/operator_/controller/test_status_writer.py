@@ -60,6 +60,7 @@ class Scene(Woken):
         self.state.store.job_changed(make_job())
         self.pacing, self.pending = Pacing(), PendingWrites()
         self.said: list[tuple[str, str]] = []
+        self.now = 100.0
         queue: Any = self
         self.writer = StatusWriter(
             client,
@@ -69,6 +70,7 @@ class Scene(Woken):
             pending=self.pending,
             post=lambda news: self.said.append((news.reason, news.message)),
             preemptions=make_counters(CollectorRegistry()).preemptions,
+            clock=lambda: self.now,
         )
 
 
@@ -92,6 +94,18 @@ async def test_each_thing_that_a_status_says_for_the_first_time_is_an_event(scen
     assert scene.said == [
         ("BadCard", "GPU 0 is ill"), ("MemoryOverPromise", "Pod p uses too much"), ("Succeeded", "Succeeded on a"),
     ]  # fmt: skip
+
+
+async def test_while_many_jobs_come_the_status_alone_says_that_they_wait_for_their_turn(scene: Scene, api: Api) -> None:
+    waits = status("Queued", reason="Resources", message="Need 4 GPUs, only 1 available")
+    seen = []
+    for seconds in [0.1] * 9 + [1.1, 0.2]:
+        scene.now += seconds
+        api.answer(STATUS, Answer(body=values_of(make_job(meta={"resourceVersion": "11"}))))
+        await scene.writer.write(make_job(), status=waits)
+        seen.append(bool(scene.said))
+        scene.said.clear()
+    assert seen == [True] * 7 + [False] * 2 + [True] * 2
 
 
 @pytest.mark.parametrize(

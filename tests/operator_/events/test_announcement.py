@@ -7,8 +7,11 @@ from dovetail_operator.events.announcement import announcement
 from tests.operator_.builders import make_job
 
 
-def told(before: dict[str, Any], *, guest: bool = False, **after: Any) -> tuple[str, str, str] | None:
-    news = announcement(make_job(status=before), status=GPUJobStatus(**after), shows_status=not guest)
+def told(
+    before: dict[str, Any], *, guest: bool = False, of_many: bool = False, **after: Any
+) -> tuple[str, str, str] | None:
+    status = GPUJobStatus(**after)
+    news = announcement(make_job(status=before), status=status, shows_status=not guest, of_many=of_many)
     return None if news is None else (news.severity, news.reason, news.message)
 
 
@@ -84,12 +87,13 @@ def test_a_job_that_starts_at_once_says_so_in_its_status_alone_and_a_guest_has_a
 @pytest.mark.parametrize(
     "reason", ["BeginTime", "Dependency", "Priority", "Resources", "Fragmentation", "MemoryGuard", "Reserved"]
 )
-def test_that_a_new_job_waits_for_its_turn_is_in_its_status_alone_and_a_guest_has_an_event(reason: str) -> None:
+def test_that_one_of_many_new_jobs_waits_for_its_turn_is_in_its_status_alone(reason: str) -> None:
     waits = {"phase": "Queued", "reason": reason, "message": "why"}
-    assert told({}, **waits) is None
-    assert told({}, guest=True, **waits) == ("Normal", reason, "why")
+    assert told({}, of_many=True, **waits) is None
+    assert told({}, **waits) == ("Normal", reason, "why")
+    assert told({}, guest=True, of_many=True, **waits) == ("Normal", reason, "why")
     another = {**waits, "reason": "Held", "message": "another reason"}
-    assert told(waits, **another) == ("Normal", "Held", "another reason")
+    assert told(waits, of_many=True, **another) == ("Normal", "Held", "another reason")
 
 
 @pytest.mark.parametrize(
