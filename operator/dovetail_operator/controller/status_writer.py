@@ -23,7 +23,7 @@ log = get_logger("dovetail.operator")
 
 
 class StatusWriter:
-    """Writes a status if it differs. `queue` gets the jobs whose status is written later; `clock` is in seconds."""
+    """Writes a status if it differs. `queue` gets the jobs whose status is written later."""
 
     def __init__(
         self,
@@ -35,7 +35,6 @@ class StatusWriter:
         pending: PendingWrites,
         post: Callable[[Announcement], None],
         preemptions: Counter,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._state = state
@@ -44,7 +43,6 @@ class StatusWriter:
         self._pending = pending
         self._post = post
         self._preemptions = preemptions
-        self._clock = clock
         self._first = Burst()
 
     async def write(self, job: GPUJob, *, status: GPUJobStatus) -> bool:
@@ -75,7 +73,7 @@ class StatusWriter:
             before=job.status,
             after=status,
             rush=self._state.decisions.is_rush,
-            now=self._clock(),
+            now=time.monotonic(),
         )
         if wait > 0:
             self._queue.add_later(key_of(job.metadata), seconds=wait)
@@ -84,7 +82,7 @@ class StatusWriter:
 
     def postpone(self, job: GPUJob) -> None:
         """Queue a job whose batch Job has just got the plan: its status follows, with what has happened by then."""
-        self._pacing.passing(job.metadata.uid, now=self._clock())
+        self._pacing.passing(job.metadata.uid, now=time.monotonic())
         self._queue.add_later(key_of(job.metadata), seconds=PASSING_SECONDS)
 
     def _post_events(self, job: GPUJob, *, status: GPUJobStatus) -> None:
@@ -94,7 +92,7 @@ class StatusWriter:
         ):
             if event is not None:
                 self._post(event)
-        now = self._clock()
+        now = time.monotonic()
         self._first.note(now, count=int(job.status.phase is None))
         event = announcement(job, status=status, of_many=self._first.is_one(now))
         if event is not None:

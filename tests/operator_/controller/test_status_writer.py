@@ -1,5 +1,6 @@
 """Writes of a status: what they are counted for, which events follow, and when a job is looked at again."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.kube.client import Client
 from dovetail.kube.workqueue import WorkQueue
+from dovetail_operator.controller import status_writer
 from dovetail_operator.controller.status_writer import StatusWriter
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.metrics import make_counters
@@ -60,7 +62,6 @@ class Scene(Woken):
         self.state.store.job_changed(make_job())
         self.pacing, self.pending = Pacing(), PendingWrites()
         self.said: list[tuple[str, str]] = []
-        self.now = 100.0
         queue: Any = self
         self.writer = StatusWriter(
             client,
@@ -70,7 +71,6 @@ class Scene(Woken):
             pending=self.pending,
             post=lambda news: self.said.append((news.reason, news.message)),
             preemptions=make_counters(CollectorRegistry()).preemptions,
-            clock=lambda: self.now,
         )
 
 
@@ -96,11 +96,14 @@ async def test_each_thing_that_a_status_says_for_the_first_time_is_an_event(scen
     ]  # fmt: skip
 
 
-async def test_while_many_jobs_come_the_status_alone_says_that_they_wait_for_their_turn(scene: Scene, api: Api) -> None:
+async def test_while_many_jobs_come_the_status_alone_says_that_they_wait_for_their_turn(
+    scene: Scene, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waits = status("Queued", reason="Resources", message="Need 4 GPUs, only 1 available")
-    seen = []
+    seen, now = [], 100.0
+    monkeypatch.setattr(status_writer, "time", SimpleNamespace(monotonic=lambda: now))
     for seconds in [0.1] * 9 + [1.1, 0.2]:
-        scene.now += seconds
+        now += seconds
         api.answer(STATUS, Answer(body=values_of(make_job(meta={"resourceVersion": "11"}))))
         await scene.writer.write(make_job(), status=waits)
         seen.append(bool(scene.said))
