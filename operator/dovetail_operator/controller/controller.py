@@ -115,7 +115,7 @@ def build_controller(
     `queue` gets the keys of GPUJobs to reconcile. `pods` are all pods of the API server, by `namespace/name`. The other
     parameters are those of `ActionRunner`.
     """
-    pacing, pending = Pacing(many_start=lambda: state.decisions.many_start(now())), PendingWrites()
+    pacing, pending = Pacing(many_start=state.decisions.many_start, now=now), PendingWrites()
     scheduling = _build_scheduling(state, queue=queue, numbers=numbers, counters=counters, now=now, rng=rng)
     evictions = PodEvictions(
         client,

@@ -13,6 +13,8 @@ written after five: most programs run by then, and two writes fewer for each are
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,6 +22,7 @@ import msgspec
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.meta import Condition
 
+_NOW: Final = partial(datetime.now, UTC)
 PASSING_SECONDS: Final = 1.0
 # The same for a state that begins while many jobs start.
 BURST_PASSING_SECONDS: Final = 5.0
@@ -43,11 +46,17 @@ _PASSING_CONDITIONS: Final = frozenset({"Enforced", "SuccessCriteriaMet"})
 class Pacing:
     """Decides which changes may wait. Times are in seconds of a monotonic clock.
 
-    `many_start` says whether many jobs start.
+    `many_start` says whether many jobs start at a time, which `now` gives.
     """
 
-    def __init__(self, *, many_start: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        *,
+        many_start: Callable[[datetime], bool] = lambda _: False,
+        now: Callable[[], datetime] = _NOW,
+    ) -> None:
         self._many_start = many_start
+        self._now = now
         # When the state began that is not written yet, and how long one on the way may wait.
         self._since: dict[str, tuple[float, float]] = {}
 
@@ -74,7 +83,7 @@ class Pacing:
             self._since[uid] = now, self._passing_seconds()
 
     def _passing_seconds(self) -> float:
-        return BURST_PASSING_SECONDS if self._many_start() else PASSING_SECONDS
+        return BURST_PASSING_SECONDS if self._many_start(self._now()) else PASSING_SECONDS
 
     def written(self, uid: str) -> None:
         """Note that the job's status was written."""

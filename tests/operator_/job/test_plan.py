@@ -152,7 +152,7 @@ def test_the_first_plan_of_one_worker_is_in_its_batch_job_until_the_status_has_i
     told = reconcile(later).status
     assert (told.phase, told.placement, told.plans, told.admitted_time) == ("Starting", shown.placement, 1, at(3))
     # Also while many jobs start, which other states wait for.
-    pacing = Pacing(many_start=lambda: True)
+    pacing = Pacing(many_start=lambda _: True)
     assert pacing.wait_seconds("u", before=later.job.status, after=told, now=0.0) == PASSING_SECONDS
     state.store.child_event("DELETED", made)
     assert state.store.jobs["team/x"] is job

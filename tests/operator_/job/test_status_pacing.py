@@ -153,7 +153,7 @@ def test_a_state_that_was_seen_to_begin_is_written_a_second_after_that() -> None
 
 def test_a_state_that_begins_while_many_jobs_start_is_written_after_five_seconds() -> None:
     many = True
-    pacing = Pacing(many_start=lambda: many)
+    pacing = Pacing(many_start=lambda _: many)
     after = status(**{**STARTING, "message": "Waiting for kube-scheduler"})
 
     def wait_of(uid: str, now: float) -> float:
