@@ -37,7 +37,7 @@ async def follow(client: Client, *, name: str, namespace: str, folder: Path) -> 
     """
     written: dict[str, bytes] = {}
 
-    def write(event: EventType, secret: _Secret) -> None:
+    def secret_event(event: EventType, secret: _Secret) -> None:
         if event != "DELETED":
             data = secret.data or {}
             _write({key: text for key, text in data.items() if written.get(key) != text}, folder=folder)
@@ -48,7 +48,7 @@ async def follow(client: Client, *, name: str, namespace: str, folder: Path) -> 
         client,
         resource=_SECRETS,
         as_type=_Secret,
-        on_event=write,
+        on_event=secret_event,
         namespace=namespace,
         field_selector=f"metadata.name={name}",
     ).run()
