@@ -11,7 +11,7 @@ from typing import Final
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.advance_reservation import Windows
-from dovetail.queue.backfill.reservation import Reservation, set_aside
+from dovetail.queue.backfill.reservation import Reservation, kept_now
 from dovetail.queue.backfill.residual import JobReservations
 from dovetail.queue.model.candidates import Candidate, Leaving, NoRoom, Room, Sites, find_room
 from dovetail.queue.preemption.negative_cache import Question
@@ -40,9 +40,11 @@ class Residual:
 
     def __call__(self, ledger: Ledger) -> Ledger:
         """A copy of the ledger without what is kept."""
+        left = ledger.copy()
         for each in self.kept(ledger):
-            ledger = set_aside(each, ledger=ledger, leaving=self.leaving)
-        return ledger
+            # One copy for all: of forty plans of moves under way, each is proven next to all others.
+            left.commit_all(kept_now(each, ledger=left, leaving=self.leaving))
+        return left
 
 
 def residual_for(
