@@ -13,8 +13,7 @@ from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger
 from dovetail_operator.devices import bad_devices, memory_overuse
 from dovetail_operator.events.announcement import Announcement, announcement
-from dovetail_operator.job.status_pacing import PASSING_SECONDS, Pacing
-from dovetail_operator.state.burst import Burst
+from dovetail_operator.job.status_pacing import PASSING_SECONDS, Burst, Pacing
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State
 from dovetail_operator.writes import jobs

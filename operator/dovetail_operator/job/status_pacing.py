@@ -12,6 +12,7 @@ A state on the way is written after a second, so that a user sees what a start w
 written after five: most programs run by then, and two writes fewer for each are what a busy API server needs.
 """
 
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -23,6 +24,9 @@ from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.meta import Condition
 
 _NOW: Final = partial(datetime.now, UTC)
+# So many within a second are more than one caller causes who submits job after job and waits for each number.
+MANY: Final = 8
+_WITHIN_SECONDS: Final = 1.0
 PASSING_SECONDS: Final = 1.0
 # The same for a state that begins while many jobs start.
 BURST_PASSING_SECONDS: Final = 5.0
@@ -41,6 +45,22 @@ _LEAVING: Final = _ON_THE_WAY | {"start_time", "earlier_run_seconds", "preemptio
 _LEAVING_REASONS: Final = frozenset({"Priority", "NodeUnhealthy", "Evaluating"})
 _PASSING_REASONS: Final = frozenset({"", "Evaluating", "ContainerCreating", "GangWaiting"})
 _PASSING_CONDITIONS: Final = frozenset({"Enforced", "SuccessCriteriaMet"})
+
+
+class Burst:
+    """Whether the latest `many` came within a second. Times are seconds of one clock."""
+
+    def __init__(self, many: int = MANY) -> None:
+        self._many = many
+        self._latest: deque[float] = deque(maxlen=many)
+
+    def note(self, now: float, *, count: int = 1) -> None:
+        """Record that `count` come now."""
+        self._latest.extend(now for _ in range(min(count, self._many)))
+
+    def is_one(self, now: float) -> bool:
+        """Whether many came within the last second."""
+        return len(self._latest) == self._many and all(now - first <= _WITHIN_SECONDS for first in self._latest)
 
 
 class Pacing:

@@ -37,7 +37,7 @@ from dovetail.logs import get_logger
 from dovetail.queue.reshaping.decision import Change
 from dovetail.queue.verdicts import Admitted, Verdict
 from dovetail_operator.job.observation import Notice
-from dovetail_operator.state.burst import MANY, Burst
+from dovetail_operator.job.status_pacing import MANY, Burst
 
 # So many jobs that end for others, or workers without a node, are a rush.
 _RUSH: Final = 64

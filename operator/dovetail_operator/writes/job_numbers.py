@@ -19,7 +19,7 @@ from dovetail.formats.quantities import read_whole
 from dovetail.kube.client import Client
 from dovetail.kube.retry import retry_on_conflict
 from dovetail.logs import get_logger
-from dovetail_operator.state.burst import Burst
+from dovetail_operator.job.status_pacing import Burst
 from dovetail_operator.writes.configmaps import CONFLICTS, read_configmap, write_configmap
 
 log = get_logger("dovetail.operator.numbers")

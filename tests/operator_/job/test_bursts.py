@@ -1,4 +1,4 @@
-from dovetail_operator.state.burst import Burst
+from dovetail_operator.job.status_pacing import Burst
 
 
 def test_eight_within_a_second_are_a_burst_until_a_second_after_the_first_of_them() -> None:
