@@ -224,16 +224,16 @@ async def test_devices_are_numbered_in_the_order_of_nodes_and_no_other_device_ex
     shown = await tasks.until("resources/gpu", holds=lambda found: found["available"])
     stored = await client.get(CONFIGMAPS, name=CONFIGMAP_NAME, as_type=ConfigMap, namespace="dovetail-system")
     numbers = read_indexes(stored.data)
-    # Nodes that other tests have added and removed since have the numbers after these.
+    # Nodes that other tests have added and removed have numbers of their own.
     nodes = {row["node"] for row in shown["devices"]}
-    there = [numbers[at] for at in range(len(numbers)) if numbers[at].node in nodes]
-    assert there == sorted(there)
-    count = shown["count"]
+    there = [at for at in range(len(numbers)) if numbers[at].node in nodes]
+    assert [numbers[at] for at in there] == sorted(numbers[at] for at in there)
+    known = f"{shown['count']} GPUs (cuda:{there[0]}, cuda:{there[1]}, "
     status, refused, _ = await tasks.gateway.ask(
         "POST", "/api/v2/training/start", token=tasks.token, body=TRAINING | {"device": f"cuda:{len(numbers)}"}
     )
     assert (status, refused["reason"]) == (422, "NoSuchDevice")
-    assert f"does not exist: this cluster has {count} GPUs (cuda:0, cuda:1, " in refused["detail"]
+    assert f"does not exist: this cluster has {known}" in refused["detail"]
 
 
 async def test_a_task_runs_on_the_device_that_it_names_and_a_cancel_is_idempotent(tasks: TaskCalls) -> None:
