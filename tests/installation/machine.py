@@ -158,7 +158,7 @@ def earlier_chart(folder: Path) -> Path | None:
     archived = subprocess.run([*git, "archive", before, "helm/dovetail"], capture_output=True, check=False)
     if last.returncode or archived.returncode:
         return None
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     subprocess.run(["tar", "--extract", f"--directory={folder}"], input=archived.stdout, check=True)
     chart = folder / "helm" / "dovetail"
     jobs = chart / "crd-files" / "gpujobs.yaml"

@@ -29,6 +29,7 @@ SLICES = "GET /apis/resource.k8s.io/v1/resourceslices"
 CONFIG = "GET /api/v1/namespaces/dovetail-system/configmaps/dovetail-config"
 
 MIX = "GET /api/v1/namespaces/dovetail-system/configmaps/dovetail-mix-of"
+ESTIMATES = "GET /api/v1/namespaces/dovetail-system/configmaps/dovetail-estimates"
 
 
 def page(*objects: Any, more: str = "") -> Answer:
@@ -50,6 +51,7 @@ def api(api: Api) -> Api:
     api.answer(NODE_POOLS, refusal(403, "Forbidden"))
     for mix in ("jobs", "pods"):
         api.answer(f"{MIX}-{mix}", refusal(404, "NotFound"))
+    api.answer(ESTIMATES, refusal(404, "NotFound"))
     api.answer(CONFIG, Answer(body={"data": {"gpu_config.yaml": "policy: Spread\n"}}))
     return api
 
