@@ -17,7 +17,7 @@ from tests.gateway.served import Face
 from tests.gateway.test_cluster_machine import make_cache
 
 HEALTH = "/api/v1/gpu/health"
-KINDS = 12
+KINDS = 11
 
 
 def listed_but(missing: int) -> tuple[ClusterCache, str, asyncio.Event]:
@@ -101,7 +101,8 @@ async def test_health_says_why_there_is_no_answer_once_the_api_server_is_silent(
 def test_of_objects_that_others_have_too_only_ours_are_followed() -> None:
     """The cluster may have tens of thousands of batch Jobs and ConfigMaps that no answer needs."""
     cache = make_cache(Settings())
-    found = {(each.resource.plural, each._namespace, *each._selectors.items()) for each in cache._reflectors}
+    followed = (*cache._reflectors, cache._learned)
+    found = {(each.resource.plural, each._namespace, *each._selectors.items()) for each in followed}
     configmaps = {
         ("configmaps", "dovetail-system", ("fieldSelector", f"metadata.name={name}"))
         for name in (CONFIGMAP_NAME, QUEUE_CONFIGMAP, EXTENDER_CONFIGMAP, names.ESTIMATES)

@@ -94,7 +94,7 @@ class ClusterCache:
             client, resource=JOBS, as_type=Job, on_event=self._on_other, label_selector=names.LABEL_JOB
         )
         # The account may read these ConfigMaps by name, so each has its own watch.
-        self._configmaps = tuple(
+        *self._configmaps, self._learned = (
             Reflector(
                 client,
                 resource=CONFIGMAPS,
@@ -103,6 +103,7 @@ class ClusterCache:
                 namespace=namespace,
                 field_selector=f"metadata.name={name}",
             )
+            # The last one is optional too: an earlier chart allows the others alone.
             for name in (CONFIGMAP_NAME, QUEUE_CONFIGMAP, EXTENDER_CONFIGMAP, names.ESTIMATES)
         )
         self._node_pools: dict[str, NodePool] = {}
@@ -124,6 +125,7 @@ class ClusterCache:
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
             group.create_task(self._role_bindings.run(), name="watch rolebindings")
+            group.create_task(self._learned.run(), name="watch estimates")
             group.create_task(self._slice_watch.run(), name="watch resourceslices")
             group.create_task(self._node_pool_watch.run(), name="watch nodepools")
 
