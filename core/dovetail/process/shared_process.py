@@ -2,16 +2,17 @@
 
 A program with a process to itself finds these in `os.environ`, `sys.stdout` and `sys.stderr`. After `install`, the same
 names lead to those of the program whose thread asks, so a program is written once. The threads of a program are the one
-that `start` makes, and all that these start, as threads inherit their context in Python 3.14.
+that `start` makes, and all that these start, as contexts are inherited with `-X thread_inherit_context` of Python 3.14.
 """
 
+import errno
 import io
 import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
@@ -36,10 +37,18 @@ class Program:
         self._listener: Callable[[], object] | None = None
 
     def start(self, main: Main, *, ended: Callable[[int], None]) -> None:
-        """Run `main` in a thread, and call `ended` there with its exit code."""
-        threading.Thread(
+        """Run `main` in a thread, and call `ended` there with its exit code.
+
+        Raises `OSError` if no thread can be started.
+        """
+        thread = threading.Thread(
             target=_as, args=(self,), kwargs={"run": partial(self._run, main, ended=ended)}, name=self.name, daemon=True
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self.output.close()
+            raise OSError(errno.EAGAIN, str(error)) from error
 
     def end(self) -> None:
         """Ask the program to end, as SIGTERM does in a process of its own."""
@@ -70,8 +79,9 @@ class Program:
         except BaseException:  # noqa: BLE001 - whatever ends a program, its process goes on
             traceback.print_exc()
         finally:
-            # Its other threads may still print.
-            self.output.flush()
+            # The disk of the log may be full, and its other threads may still print.
+            with suppress(OSError):
+                self.output.flush()
             ended(code)
 
 
@@ -84,7 +94,7 @@ def install() -> None:
     """Let environment and output be those of the thread's program, for the rest of this process."""
     os.environ = _Environment(os.environ)  # type: ignore[assignment]  # noqa: B003 - programs use it as a mapping
     sys.stdout, sys.stderr = _Output(sys.stdout), _Output(sys.stderr)
-    threading.Thread.start = _inheriting(threading.Thread.start)  # type: ignore[method-assign, assignment]  # as Python 3.14 does
+    threading.Thread.start = _inheriting(threading.Thread.start)  # type: ignore[method-assign, assignment]  # see the module
 
 
 def _inheriting(start: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:

@@ -101,6 +101,40 @@ def test_a_log_is_for_its_user_alone(tmp_path: Path) -> None:
     assert (tmp_path / "one.log").stat().st_mode & 0o777 == 0o600
 
 
+def test_the_end_of_a_program_whose_log_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    script = """
+    def main(words):
+        try:
+            print("on a full disk")
+        except OSError:
+            return 3
+
+    full = Program("full", words=(), environ={}, log=Path("/dev/full"))
+    full.start(main, ended=lambda code: codes.put(("full", code)))
+    print(ended(1))
+    try:
+        full.output.close()
+    except OSError as error:
+        print(error.strerror)
+    """
+    assert printed(script, folder=tmp_path) == "{'full': 3}\nNo space left on device\n"
+
+
+def test_a_program_without_a_thread_is_refused_and_its_log_closed(tmp_path: Path) -> None:
+    script = """
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    threading.Thread.start = refuse
+    one = Program("one", words=(), environ={}, log=Path("one.log"))
+    try:
+        one.start(print, ended=print)
+    except OSError as error:
+        print(error.strerror, one.output.closed)
+    """
+    assert printed(script, folder=tmp_path) == "can't start new thread True\n"
+
+
 SERVED = """
 async def serve(args, settings, stop):
     logging.getLogger("served").warning("begins")
