@@ -108,20 +108,26 @@ class OneProcess:
         read_reports, write_reports = os.pipe()
         os.set_blocking(read_reports, False)
         log = str(folder / "logs" / f"{LOG}.log")
-        pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-P", "-m", __spec__.name, str(_REPORTS)],
-            {**os.environ, **_ENVIRONMENT},
-            file_actions=[
-                *processes.output_to(log),
-                (os.POSIX_SPAWN_DUP2, read_commands, 0),
-                (os.POSIX_SPAWN_DUP2, write_reports, _REPORTS),
-            ],
-            setsid=True,
-            setsigmask=_SIGNALS,
-        )
-        os.close(read_commands)
-        os.close(write_reports)
+        try:
+            pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-P", "-m", __spec__.name, str(_REPORTS)],
+                {**os.environ, **_ENVIRONMENT},
+                file_actions=[
+                    *processes.output_to(log),
+                    (os.POSIX_SPAWN_DUP2, read_commands, 0),
+                    (os.POSIX_SPAWN_DUP2, write_reports, _REPORTS),
+                ],
+                setsid=True,
+                setsigmask=_SIGNALS,
+            )
+        except OSError:
+            os.close(write_commands)
+            os.close(read_reports)
+            raise
+        finally:
+            os.close(read_commands)
+            os.close(write_reports)
         process = identity.identify(pid) or ProcessId(pid, 0)
         return cls(process=process, _commands=write_commands, _reports=read_reports)
 
@@ -152,7 +158,7 @@ class OneProcess:
 
 
 class _Programs:
-    """The programs that run here. Only the main thread starts and ends them."""
+    """The programs that run here. The thread `commands` starts them; the main thread ends all of them."""
 
     def __init__(self, *, reports: int) -> None:
         self._reports = reports
@@ -179,19 +185,18 @@ class _Programs:
             program = Program(
                 component.name, words=words, environ={**os.environ, **component.env}, log=Path(component.log)
             )
+            with self._lock:
+                self._running[component.name] = program
+            program.start(_main(module), ended=lambda code: self._ended(component.name, code=code))
         except OSError as error:
             sys.stderr.write(f"{component.name}: {error}\n")
-            self._report(Ended(name=component.name, code=1))
-            return
-        with self._lock:
-            self._running[component.name] = program
-        program.start(_main(module), ended=lambda code: self._ended(program, code=code))
+            self._ended(component.name, code=1)
 
-    def _ended(self, program: Program, *, code: int) -> None:
+    def _ended(self, name: str, *, code: int) -> None:
         with self._lock:
-            del self._running[program.name]
+            self._running.pop(name, None)
             self._none_left.notify_all()
-        self._report(Ended(name=program.name, code=code))
+        self._report(Ended(name=name, code=code))
 
     def _report(self, ended: Ended) -> None:
         with suppress(OSError):

@@ -141,8 +141,10 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         _become_subreaper()
         if state.read_desired(self.folder).one_process:
-            # Before its first program: its imports take as long as the control plane's start.
-            self._one_process = OneProcess.started(self.folder)
+            # Before its first program: its imports take as long as the control plane's start. A failure is that of each
+            # program, which tries again.
+            with suppress(OSError):
+                self._one_process = OneProcess.started(self.folder)
         while True:
             now = time.monotonic()
             self.reconcile(now=now)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -214,6 +215,42 @@ def test_a_process_that_cannot_be_started_is_said_of_each_of_its_programs(
     supervisor = Supervisor(folder=tmp_path)
     supervisor.reconcile(now=0)
     assert supervisor.children["operator"].observed().last_exit == "not started: Cannot allocate memory"
+
+
+def test_a_process_that_could_not_be_started_is_tried_again(harness: Harness, path: str) -> None:
+    webhook = component("webhook", folder=harness.folder)
+    # There is no folder for the log of the process.
+    harness.start(webhook, one_process=True, PYTHONPATH=path)
+    harness.until("webhook", lambda each: each.last_exit == "not started: No such file or directory")
+    (harness.folder / "logs").mkdir()
+    until(lambda: log_of(webhook) == "begins\n")
+
+
+def test_a_process_that_cannot_be_started_leaves_no_pipe_open(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(FileNotFoundError):
+        OneProcess.started(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_program_for_which_there_is_no_thread_is_reported_as_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    # Otherwise the parent of the tests would get a SIGHUP.
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    read, write = os.pipe()
+    programs = one_process._Programs(reports=write)
+    start = one_process.Command(start=component("webhook", folder=tmp_path))
+    programs.follow(iter([msgspec.json.encode(start)]))
+    assert msgspec.json.decode(os.read(read, 4096)) == {"name": "webhook", "code": 1}
+    assert capsys.readouterr().err == "webhook: [Errno 11] can't start new thread\n"
+    programs.end()
+    os.close(read)
+    os.close(write)
 
 
 def test_only_programs_that_neither_load_the_driver_nor_start_jobs_share_a_process() -> None:
