@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from dovetail.answers.moves import MovesAnswer, MovesApplied
-from dovetail.api.gpujob import GPUJob, is_finished
+from dovetail.api.gpujob import FINISHED, GPUJob, is_finished
 from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS
 from dovetail.formats.durations import human, timestamp
@@ -27,6 +27,7 @@ from dovetail_cli.ui.progress import Say, patiently
 from dovetail_cli.ui.times import utc_now
 
 _NO_PLAN: Final = 1
+_ENDED: Final = 1
 
 
 def apply(
@@ -66,7 +67,7 @@ def apply(
             print(output.document(msgspec.to_builtins(done), form=form))
         else:
             print(f"\n{_said(done)}")
-        return 0 if done.started else TIMED_OUT
+        return _exit_code(done)
 
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
@@ -140,7 +141,8 @@ async def _request(cluster: Cluster, *, job: GPUJob, at: str | None) -> None:
         await cluster.client.patch(
             GPUJOBS,
             name=job.metadata.name,
-            patch={"spec": {"moveRequestTime": at}},
+            # The UID keeps it from a job that has the name since.
+            patch={"metadata": {"uid": job.metadata.uid}, "spec": {"moveRequestTime": at}},
             as_type=GPUJob,
             namespace=job.metadata.namespace,
         )
@@ -148,9 +150,17 @@ async def _request(cluster: Cluster, *, job: GPUJob, at: str | None) -> None:
         raise CommandError(error_messages.explain(error)) from error
 
 
+def _exit_code(done: MovesApplied) -> int:
+    if done.started:
+        return 0
+    return _ENDED if done.phase in FINISHED else TIMED_OUT
+
+
 def _said(done: MovesApplied) -> str:
     name = done.plan.job.name
     if done.started:
         return f"{name} runs on {', '.join(done.nodes)} after {human(done.seconds)}."
     why = f": {done.message}" if done.message else ""
+    if done.phase in FINISHED:
+        return f"{name} has ended ({done.phase}{why})."
     return f"{name} has not started within {human(done.seconds)} ({done.phase}{why}). The request is withdrawn."

@@ -42,7 +42,9 @@ async def carried_out(cluster: Cluster, *, timeout_seconds: float = 120.0) -> Mo
 
 
 def requested(api: Api) -> list[Any]:
-    return [each.body["spec"]["moveRequestTime"] for each in api.of(f"PATCH {BIG}")]
+    patches = [each.body for each in api.of(f"PATCH {BIG}")]
+    assert all(each["metadata"] == {"uid": "uid-big"} for each in patches), "of no other job of that name"
+    return [each["spec"]["moveRequestTime"] for each in patches]
 
 
 async def test_it_waits_until_that_very_job_runs(api: Api, cluster: Cluster) -> None:
@@ -66,6 +68,10 @@ async def test_one_that_ends_otherwise_has_not_started(api: Api, cluster: Cluste
     api.answer(f"WATCH {JOBS}", changes(("MODIFIED", object_of(version="6", nodes=["a"], **status))))
     found = await carried_out(cluster)
     assert (found.started, found.phase, found.nodes) == (False, status["phase"], [])
+    (at,) = requested(api)
+    assert at is not None, "nothing is withdrawn from a job that has ended"
+    assert move_apply._said(found) == f"big has ended ({status['phase']})."
+    assert move_apply._exit_code(found) == 1
 
 
 async def test_after_its_time_the_request_is_withdrawn(api: Api, cluster: Cluster) -> None:
