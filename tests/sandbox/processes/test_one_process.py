@@ -227,10 +227,11 @@ def test_a_process_that_could_not_be_started_is_tried_again(harness: Harness, pa
 
 
 def test_a_process_that_cannot_be_started_leaves_no_pipe_open(tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    descriptors = Path("/proc/self/fd")
+    before = len([*descriptors.iterdir()])
     with pytest.raises(FileNotFoundError):
         OneProcess.started(tmp_path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len([*descriptors.iterdir()]) == before
 
 
 def test_a_program_for_which_there_is_no_thread_is_reported_as_ended(
