@@ -5,7 +5,7 @@ requested moves. No job ends for a move that it did not allow, none ends before 
 twice, and none is lost.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import hypothesis.strategies as st
@@ -14,6 +14,10 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dovetail.jobs.moves import Mode, MoveRules
+from dovetail.queue.model.candidates import Candidate
+from dovetail.queue.moves.plan import MovePlan, NoPlan
+from dovetail.queue.moves.proof import expected_starts
+from dovetail_operator.queue.move_search import plans_for
 from tests.world import rebuilt
 from tests.world.api import Values
 from tests.world.rules import Rules
@@ -184,6 +188,52 @@ def test_a_budget_of_moves_that_is_used_up_moves_nobody() -> None:
         request(world)
         world.pass_time(60.0)
         assert watch.moved == {}
+        message = world.jobs()[BIG].status.message
+        assert "; no moves start it: moves.per_hour allows no further move within this hour" in message
+    finally:
+        world.close()
+
+
+def test_what_all_plans_of_a_moment_share_takes_no_time_of_their_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On thousands of nodes it takes longer than the search may."""
+    world, spent = World(), [0.0]
+    watch = Watch(world)
+
+    def starts(*args: Any, **options: Any) -> dict[str, float]:
+        spent[0] += 2.0
+        return expected_starts(*args, **options)
+
+    monkeypatch.setattr("dovetail_operator.queue.move_search.expected_starts", starts)
+    monkeypatch.setattr("tests.world.operator._Slices.busy_seconds", property(lambda _slices: spent[0]))
+    try:
+        spread(world, moves="Restart")
+        request(world)
+        world.settle()
+        world.settle()
+        assert spent[0] > 0
+        assert world.jobs()[BIG].status.phase == "Running"
+        assert sum(watch.moved.values()) == 1
+    finally:
+        world.close()
+
+
+def test_on_need_no_moves_are_sought_for_a_job_that_a_limit_keeps_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, sought = World(), set[str]()
+
+    def plans(wanted: Sequence[Candidate], **options: Any) -> dict[str, MovePlan | NoPlan]:
+        sought.update(each.name for each in wanted)
+        return plans_for(wanted, **options)
+
+    monkeypatch.setattr("dovetail_operator.queue.move_search.plans_for", plans)
+    try:
+        spread(world)
+        world.set_quota("q", namespaces=["lab"], limit={"gpus": 1})
+        world.submit("large", namespace="lab", gpu="4")
+        world.settle()
+        assert world.jobs()["lab/large"].status.reason == "Quota"
+        world.operator.state.moves = MoveRules(mode="Plan", after_seconds=5.0, rest_seconds=0.0)
+        world.pass_time(60.0)
+        assert sought == {BIG}
     finally:
         world.close()
 

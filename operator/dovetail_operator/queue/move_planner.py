@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -29,7 +28,7 @@ from dovetail.jobs.moves import is_requested, under_way
 from dovetail.kube.retry_log import log_failure
 from dovetail.queue.model.candidates import Candidate, order
 from dovetail.queue.moves.plan import MovePlan, NoPlan
-from dovetail.queue.verdicts import Admitted, Kept
+from dovetail.queue.verdicts import Admitted, Kept, Waits
 from dovetail_operator.job.plan import reserved_room
 from dovetail_operator.metrics import Counters
 from dovetail_operator.queue.cycle import Cycle, survey
@@ -39,10 +38,9 @@ from dovetail_operator.queue.time_slices import SLICE_SECONDS, Pausable, TimeSli
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.state import State
 
-# The share of time that plans may take, the least time between two rounds, and the CPU time in which one seeks plans.
+# The share of time that plans may take, and the least time between two rounds.
 _SHARE: Final = 0.1
 _PAUSE_SECONDS: Final = 2.0
-_ROUND_SECONDS: Final = 1.0
 # How soon a cycle looks at a move that is under way again.
 _CHECK_SECONDS: Final = 1.0
 
@@ -121,7 +119,7 @@ class Moves:
         cycle = survey(state, now=now, foresees=True, caches=self._caches)
         wanted = self._wanted(cycle)
         pausable = Pausable[dict[str, MovePlan | NoPlan]](slices)
-        items = self._plans(wanted, cycle=cycle, pause=pausable.pause, over=partial(_is_over, slices))
+        items = self._plans(wanted, cycle=cycle, pause=pausable.pause, slices=slices)
         async with aclosing(pausable.over(items)) as made:
             found = [each async for each in made]
         plans, clauses = found[0] if found else {}, dict[str, Sentence]()
@@ -154,15 +152,21 @@ class Moves:
                 asked.append(_Wanted(candidate, applies=True, requested=True))
                 continue
             patience = timedelta(seconds=rules.waits_seconds(candidate.priority))
-            if rules.mode != "Off" and _waits_since(job) + patience <= cycle.now:
+            may = rules.mode != "Off" and not self._is_beyond_limit(candidate)
+            if may and _waits_since(job) + patience <= cycle.now:
                 others.append(_Wanted(candidate, applies=rules.mode == "Apply", requested=False))
         return [*asked, *others]
+
+    def _is_beyond_limit(self, candidate: Candidate) -> bool:
+        """Whether a limit keeps the job waiting: no room would help, and the search would take others' time."""
+        verdict = self._state.decisions.verdicts.get(candidate.key)
+        return isinstance(verdict, Waits) and verdict.reason == "Quota"
 
     def _move_of(self, job: GPUJob) -> Move | None:
         return move_of(job, state=self._state)
 
     def _plans(
-        self, wanted: Sequence["_Wanted"], *, cycle: Cycle, pause: Callable[[], None], over: Callable[[], bool]
+        self, wanted: Sequence["_Wanted"], *, cycle: Cycle, pause: Callable[[], None], slices: TimeSlices
     ) -> Iterator[dict[str, MovePlan | NoPlan]]:
         """The plans for these jobs, as an iterator of one item that pauses while it is made."""
         if not wanted:
@@ -174,7 +178,14 @@ class Moves:
             state.store.jobs.values(), now=cycle.now, of_deleted=len(deleted), decided=state.decisions.moves
         )
         candidates = [each.candidate for each in wanted]
-        yield plans_for(candidates, state=state, cycle=cycle, left=left, pause=pause, is_over=over)
+        yield plans_for(
+            candidates,
+            state=state,
+            cycle=cycle,
+            left=left,
+            pause=pause,
+            busy_seconds=lambda: slices.busy_seconds,
+        )
 
     def _begin(self, plan: MovePlan) -> bool:
         """Decide on the moves of a plan. False if one of its jobs has changed while it was made."""
@@ -223,10 +234,6 @@ class _Wanted:
     candidate: Candidate
     applies: bool
     requested: bool
-
-
-def _is_over(slices: TimeSlices) -> bool:
-    return slices.busy_seconds >= _ROUND_SECONDS
 
 
 def _waits_since(job: GPUJob) -> datetime:

@@ -33,6 +33,7 @@ from dovetail.queue.verdicts import Admitted, Waits
 _PROOFS: Final = 4
 _NOT_MOVED: Final = NoPlan(reason="no set of jobs that may move makes room for it")
 _DELAYS: Final = NoPlan(reason="the moves that make room for it would delay the start of another job")
+_USED_UP: Final = NoPlan(reason="moves.per_hour allows no further move within this hour")
 
 
 def _never() -> bool:
@@ -63,8 +64,8 @@ def plan_together(
     """By key of the waiting job, the cheapest moves that are proven to start it; or why there are none.
 
     All plans hold together, and in whichever order they are carried out: no two need the same device or move the same
-    job, and the budgets of all are kept. The first jobs choose first. Once the time `is_over`, the jobs that are left
-    are left out.
+    job, and the budgets of all are kept. The first jobs choose first. Once the time `is_over`, no plan is sought any
+    more, and those that are found are proven until one holds. The jobs that are left have no entry.
 
     `movable` has been made of the queue's ledger, or of one on which moves that are under way hold both their ends.
     `starts` are the `expected_starts` of the queue, if they are known already. `pause` is called between the parts of a
@@ -138,32 +139,48 @@ class _Planner:
 
     def plans(self, jobs: Sequence[Candidate]) -> dict[str, MovePlan | NoPlan]:
         """The plans, and why there are none; without the jobs for which no time is left."""
-        drafts, unmovable = list[Tried](), set[object]()
         self.search.expect([job for job in jobs if self._before.get(job.key) != 0.0])
-        for job in jobs:
-            if self._is_over():
-                break
-            found = _NOT_MOVED if job.shape in unmovable else self._draft(job)
-            if isinstance(found, Tried):
-                self.search.hold(found)
-                drafts.append(found)
-                continue
-            self._problems[job.key] = found
-            if found is _NOT_MOVED:
-                # Room only shrinks while plans are made.
-                unmovable.add(job.shape)
-        self._prove(drafts)
+        left = jobs
+        while left:
+            drafts, without = self._drafts(left)
+            self._prove(drafts)
+            # What a refused plan held is free again, and so is its part of the budget of moves.
+            left = without if any(each.job.key in self._problems for each in drafts) else ()
         made = {tried.job.key: self._plan_of(tried) for tried in self._proven}
         return {job.key: plan for job in jobs if (plan := made.get(job.key) or self._problems.get(job.key)) is not None}
 
-    def _draft(self, job: Candidate) -> Tried | NoPlan:
-        """The cheapest moves that fit on the ledger, if they gain more than they lose."""
+    def _drafts(self, jobs: Sequence[Candidate]) -> tuple[list[Tried], list[Candidate]]:
+        """Plans that fit on the ledger next to each other, and the jobs for which nothing is left next to these."""
+        drafts, without, unmovable = list[Tried](), list[Candidate](), set[object]()
+        for job in jobs:
+            if self._is_over():
+                break
+            found = self._draft(job, unmovable=unmovable)
+            if isinstance(found, Tried):
+                self.search.hold(found)
+                self._problems.pop(job.key, None)
+                drafts.append(found)
+                continue
+            self._problems[job.key] = found
+            if found is _NOT_MOVED or found is _USED_UP:
+                without.append(job)
+        return drafts, without
+
+    def _draft(self, job: Candidate, *, unmovable: set[object]) -> Tried | NoPlan:
+        """The cheapest moves that fit on the ledger, if they gain more than they lose. Adds to `unmovable`."""
         if (refused := refusal(job.ask)) is not None:
             return refused
         if self._before.get(job.key) == 0.0:
             return NoPlan(reason="it starts without moves")
-        tried = next(self.search.found(job, pause=self._pause), None)
-        return _NOT_MOVED if tried is None else self._worthless(tried) or tried
+        if self.search.is_used_up:
+            return _USED_UP
+        # Room only shrinks while plans are made. Reservations of its own quotas are room for a job, not for others.
+        alike = job.shape, frozenset(each.job.key for each in self._queue.windows.against(job))
+        tried = None if alike in unmovable else next(self.search.found(job, pause=self._pause), None)
+        if tried is None:
+            unmovable.add(alike)
+            return _NOT_MOVED
+        return self._worthless(tried) or tried
 
     def _worthless(self, tried: Tried) -> NoPlan | None:
         """Why moves are not worth it; None where they are."""
@@ -185,7 +202,8 @@ class _Planner:
             self._proof = proof
         elif len(drafts) == 1:
             self._prove_another(drafts[0], problem=proof)
-        elif self._is_over():
+        elif self._proven and self._is_over():
+            # Without one, the next round would spend its time in the same way, and no job would ever move.
             for each in drafts:
                 self.search.drop(each)
         else:
@@ -216,7 +234,11 @@ class _Planner:
         self._problems[refused.job.key] = problem
 
     def _put_to_the_queue(self, plans: Sequence[Tried]) -> _Proof | NoPlan:
-        """The proof that the queue starts the jobs of these plans after all their moves, and no other job later."""
+        """The proof that the queue starts the jobs of these plans after all their moves, and no other job later.
+
+        What it says where there is none is about the last of the plans: that this one's job waits, or that the plan
+        keeps others waiting.
+        """
         queue, wanted = self._queue, {each.job.key: each for each in plans}
         ledger, leaving = _after(plans, queue=queue, rules=self._rules)
         sites: Sites = dict(queue.sites) | {_home(each): _nodes(each) for each in plans}
@@ -233,6 +255,8 @@ class _Planner:
             if each.key not in wanted:
                 continue
             if isinstance(found, Waits):
+                if each.key != plans[-1].job.key:
+                    return _DELAYS
                 return NoPlan(reason=f"the queue would not start it after the moves: {found.message}")
             claims[each.key] = found.claims
             if len(claims) == len(wanted):

@@ -231,6 +231,11 @@ class Search:
                     yield tried
 
     @property
+    def is_used_up(self) -> bool:
+        """Whether the plans that are held move as many jobs as those of one moment may."""
+        return self._most_moves <= 0
+
+    @property
     def _moving(self) -> list[Movable]:
         return [mover for tried, _ in self._held.values() for mover in tried.movers]
 

@@ -1,7 +1,7 @@
 """Plans of moves: who restarts where so that a waiting job starts, and whom nothing may cost."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -50,9 +50,11 @@ class Scene:
         able = MovableJobs(self.movable, ledger=self.queue.ledger, rules=rules)
         return plan_moves(job, queue=self.queue, movable=able)
 
-    def together(self, *jobs: Candidate, rules: Rules | None = None) -> list[MovePlan | NoPlan]:
+    def together(
+        self, *jobs: Candidate, rules: Rules | None = None, is_over: Callable[[], bool] = lambda: False
+    ) -> list[MovePlan | NoPlan]:
         able = MovableJobs(self.movable, ledger=self.queue.ledger, rules=rules)
-        return list(plan_together(jobs, queue=self.queue, movable=able).values())
+        return list(plan_together(jobs, queue=self.queue, movable=able, is_over=is_over).values())
 
 
 def scene(
@@ -385,16 +387,84 @@ def test_two_plans_never_need_the_same_disruption() -> None:
     assert [isinstance(plan, MovePlan) for plan in plans] == [True, False, False]
 
 
+class One(Open):
+    """A limit that one job passes."""
+
+    def refusal(self, job: Candidate) -> Refused | None:
+        return None if job.key == "uid-w1" else Refused(reason="Quota", message=f"{job.key} is beyond its limit")
+
+
+def limited(made: Scene, *, gate: Callable[[], Gate]) -> Scene:
+    return replace(made, queue=replace(made.queue, gate=gate))
+
+
 def test_a_job_that_the_queue_would_not_start_keeps_no_other_from_its_plan() -> None:
-    class One(Open):
-        """A limit that one job passes."""
+    made = limited(pairs(count=3), gate=One)
+    plans = made.together(*made.queue.waiting)
+    assert [isinstance(plan, MovePlan) for plan in plans] == [False, True, False]
+
+
+def test_what_a_refused_plan_held_is_there_for_the_others() -> None:
+    made = limited(pairs(count=2), gate=One)
+    plans = made.together(*made.queue.waiting, rules=Rules(moves_left=1))
+    assert [isinstance(plan, MovePlan) for plan in plans] == [False, True]
+
+
+def test_where_the_time_is_over_the_jobs_that_are_left_have_no_answer() -> None:
+    made, times = pairs(count=3), iter([False, False])
+    plans = made.together(*made.queue.waiting, is_over=lambda: next(times, True))
+    assert [isinstance(plan, MovePlan) for plan in plans] == [True, True]
+
+
+def test_where_the_time_is_over_plans_are_proven_until_one_holds() -> None:
+    made, times = limited(pairs(count=3), gate=One), iter([False] * 3)
+    plans = made.together(*made.queue.waiting, is_over=lambda: next(times, True))
+    assert [isinstance(plan, MovePlan) for plan in plans] == [False, True, False]
+
+
+def test_a_plan_that_keeps_an_earlier_one_from_its_start_says_nothing_of_that_job() -> None:
+    class First(Open):
+        """A limit that the first job takes up."""
+
+        def __init__(self) -> None:
+            self.key = ""
+
+        def started(self, job: Candidate) -> None:
+            self.key = job.key
 
         def refusal(self, job: Candidate) -> Refused | None:
-            return None if job.key == "uid-w1" else Refused(reason="Quota", message=f"{job.key} is beyond its limit")
+            free = self.key in {"", job.key}
+            return None if free else Refused(reason="Quota", message=f"{job.key} is beyond its limit")
 
-    made = pairs(count=3)
-    plans = replace(made, queue=replace(made.queue, gate=One)).together(*made.queue.waiting)
-    assert [isinstance(plan, MovePlan) for plan in plans] == [False, True, False]
+    runs = (
+        Runs(job=make_job("x", "1"), node="a"),
+        Runs(job=make_job("y", "3"), node="b", moves=False),
+        Runs(job=make_job("z", "3"), node="c"),
+        Runs(job=make_job("f", "1"), node="d", moves=False),
+        Runs(job=make_job("g", "1"), node="e", moves=False),
+    )
+    large, small = make_job("large", "6"), make_job("small", "4", at=1)
+    nodes = {"a": 4, "b": 4, "c": 6, "d": 4, "e": 4}
+    made = limited(scene(*runs, waiting=[large, small], nodes=nodes), gate=First)
+    # Somebody has requested moves for the later one, so its plan is sought first.
+    first, second = made.together(small, large)
+    assert isinstance(first, MovePlan)
+    assert second == NoPlan(reason="the moves that make room for it would delay the start of another job")
+
+
+def test_a_reservation_of_another_quota_keeps_no_job_like_it_from_its_plan() -> None:
+    window = Window(name="night", quota="team", at_seconds=0.0, gpus=1, until="tonight", nodes=["a"])
+    first, second = replace(BIG, key="uid-other"), replace(BIG, key="uid-own", created="2026-01-01T00:00:09Z")
+    made = scene(ONE, THREE, waiting=[first, second])
+    kept = Windows(
+        reservations=placed([window], ledger=made.queue.ledger, leaving=[]),
+        wanted=[window],
+        quotas_of={second.key: frozenset({"team"})},
+    )
+    plans = replace(made, queue=replace(made.queue, windows=kept)).together(first, second)
+    assert isinstance(plans[0], NoPlan)
+    assert "no set of jobs" in plans[0].reason
+    assert isinstance(plans[1], MovePlan)
 
 
 def test_what_one_plan_frees_beyond_its_need_is_no_place_for_another() -> None:
