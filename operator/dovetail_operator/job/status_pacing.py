@@ -59,8 +59,8 @@ class Burst:
         self._latest.extend(now for _ in range(min(count, self._many)))
 
     def is_one(self, now: float) -> bool:
-        """Whether many came within the last second."""
-        return len(self._latest) == self._many and all(now - first <= _WITHIN_SECONDS for first in self._latest)
+        """Whether many came within the last second. A clock that was set back ends a burst too."""
+        return len(self._latest) == self._many and all(abs(now - each) <= _WITHIN_SECONDS for each in self._latest)
 
 
 class Pacing:

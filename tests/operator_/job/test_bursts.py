@@ -18,3 +18,10 @@ def test_what_comes_at_one_time_counts_one_by_one() -> None:
     assert not burst.is_one(5)
     burst.note(5, count=10**9)
     assert burst.is_one(5)
+
+
+def test_a_burst_does_not_last_until_a_clock_that_was_set_back_has_caught_up() -> None:
+    burst = Burst()
+    burst.note(3600.0, count=8)
+    assert burst.is_one(3599.9)
+    assert not burst.is_one(0.0)

@@ -133,7 +133,7 @@ class RunTimesUsed:
         """What jobs used that used at least `above`, in ascending order; empty if too few jobs have ended.
 
         They are of the most similar group that has enough of them. A group that has fewer adds them to those of the
-        next one, in which they are again: the more similar a job, the more it weighs.
+        next one, which mostly has them too: the more similar a job, the more it weighs.
         """
         if not self.is_enough:
             return []

@@ -170,7 +170,7 @@ def _shortest(ordered: list[float]) -> tuple[float, float]:
 
 
 def _likeliest(ordered: list[float]) -> float:
-    """The median of those ascending values that lie within an hour of one time: the most that do."""
+    """The median of the largest group of these ascending values within an hour of one time."""
     ends = [bisect_right(ordered, value + 2 * _HOUR) for value in ordered]
     first = max(range(len(ordered)), key=lambda at: ends[at] - at)
     return median(ordered[first : ends[first]])
