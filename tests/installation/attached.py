@@ -100,7 +100,7 @@ class Load:
     def failures(self) -> str:
         """What kube-scheduler has said of binds that failed."""
         said = "\n".join(self.events(name) for name in self.made)
-        return "\n".join(line for line in said.splitlines() if line.startswith("Failed"))
+        return "\n".join(line for line in said.splitlines() if line.startswith("FailedScheduling"))
 
 
 def endpoint(machine: Machine) -> list[str]:
