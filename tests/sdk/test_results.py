@@ -275,3 +275,9 @@ def test_a_result_that_does_not_come_in_time_says_how_many_are_missing(seconds: 
     error, took = virtual_time.run(waited())
     assert str(error).startswith(f"{1 if seconds else 2} of 2 calls of red/train have not ended within {seconds:g} s")
     assert seconds <= took < seconds + 0.2
+
+
+def test_of_a_call_that_ran_again_the_last_outcome_counts() -> None:
+    error, value = (Work(seconds=0, end=end).printed(3) for end in ("error", "value"))
+    found = [outcomes.in_log(lines, word=SENT.word) for lines in ([*error, *value], [*value, *error])]
+    assert [each and each.kind for each in found] == ["value", "error"]

@@ -53,6 +53,18 @@ async def test_a_new_certificate_serves_without_a_restart(tmp_path: Path) -> Non
     assert not await trusted(certificate, authority=first)
 
 
+def test_other_cas_of_clients_are_loaded_although_the_pair_stays(tmp_path: Path) -> None:
+    first = write_pair(tmp_path)
+    clients = tmp_path / "ca.crt"
+    clients.write_bytes(first)
+    certificate = Certificate(tmp_path, clients=clients)
+    assert not certificate.refresh()
+    (other := tmp_path / "other").mkdir()
+    clients.write_bytes(write_pair(other))
+    assert certificate.refresh()
+    assert not certificate.refresh()
+
+
 def test_files_that_stay_are_not_loaded_again(tmp_path: Path) -> None:
     write_pair(tmp_path)
     assert not Certificate(tmp_path).refresh()

@@ -15,7 +15,7 @@ from dovetail.queue.inputs.candidates import Rules, candidate_of, chosen_way, ex
 from dovetail.queue.inputs.leaving_pods import leaving_pods, pods_of_batch_jobs
 from dovetail.queue.inputs.preemption_candidates import running_of, served_jobs
 from dovetail.queue.inputs.run_ends import RunTimes, leaving_soon
-from dovetail.queue.inputs.usage import use_of, use_of_ended
+from dovetail.queue.inputs.usage import use_of, use_of_deleted, use_of_ended
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted
@@ -322,3 +322,23 @@ def test_an_ended_job_counts_with_its_last_run_until_its_quota_has_recorded_it()
         assert found is None or (found.milli, str(found.start), str(found.end)) == (
             2000, "2026-01-01 11:48:20+00:00", "2026-01-01 11:58:20+00:00",
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "end"),
+    [
+        (RUNS, "2026-01-01 12:00:00+00:00"),
+        (
+            {**RUNS, "phase": "Suspended", "conditions": [condition("Suspended", seconds=-200)]},
+            "2026-01-01 11:56:40+00:00",
+        ),
+        ({**RUNS, "phase": "Failed", "completionTime": at(-300)}, "2026-01-01 11:55:00+00:00"),
+    ],
+    ids=["runs", "is held", "has ended"],
+)
+def test_a_deleted_job_counts_until_its_run_ended_whenever_it_is_deleted(status: dict[str, Any], end: str) -> None:
+    quotas = Quotas()
+    quotas.update(make_quota("q", shares=1))
+    found = use_of_deleted(make_job(status=status), ask_of=lambda _: OWN, quotas=quotas, now=NOW)
+    assert found is not None
+    assert (str(found.start), str(found.end)) == ("2026-01-01 11:51:40+00:00", end)
