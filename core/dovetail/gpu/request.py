@@ -34,6 +34,9 @@ _ALL_PERCENT: Final = 100
 MAX_MEMORY_MIB: Final = 1 << 40
 # As long as a text of 128 characters that names a node with the longest name.
 MAX_TEXT: Final = 384
+# Longer than the text of any structured request. A text is compared with each device, and remembered: an annotation of
+# megabytes would cost all its readers time and memory.
+MOST_CHARACTERS: Final = 4096
 # The number of characters of a text that errors repeat, and of the problem.
 _TEXT_SHOWN: Final = MAX_TEXT
 _PROBLEM_SHOWN: Final = 1024
@@ -114,7 +117,8 @@ class RequestError(ValueError):
 
 def _shown(text: str, *, most: int) -> str:
     """As much of a text as a sentence has room for, with invisible characters escaped."""
-    seen = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+    beginning = text[: most + 1]
+    seen = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in beginning)
     return seen if len(seen) <= most else f"{seen[:most]}…"
 
 
@@ -206,7 +210,16 @@ def on_device(request: GPURequest, *, device: str) -> GPURequest:
 
 def parse(text: str | int) -> GPURequest:
     """The request in a text. Raises `RequestError` with the place and a correct example."""
-    return _read(str(text))
+    written = str(text)
+    check_length(written)
+    return _read(written)
+
+
+def check_length(text: str, *, field: str = "gpu", example: str = EXAMPLES) -> None:
+    """Check that a text is no longer than a request can be. Raises `RequestError`."""
+    if len(text) > MOST_CHARACTERS:
+        problem = f"it has {len(text)} characters, and at most {MOST_CHARACTERS} are allowed"
+        raise RequestError(text, field=field, problem=problem, example=example)
 
 
 # Thousands of pods have a few requests, and each is read several times.

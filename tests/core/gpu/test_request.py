@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from dovetail.gpu.request import (
     MAX_MEMORY_MIB,
     MAX_NOMINAL_GB,
+    MOST_CHARACTERS,
     NO_REQUEST_PATTERN,
     PATTERN,
     GPURequest,
@@ -236,6 +237,24 @@ def test_an_error_is_one_short_line_that_can_be_seen(text: str) -> None:
     if isinstance(found, RequestError):
         assert str(found).isprintable()
         assert len(str(found)) < 1600
+
+
+def test_a_text_longer_than_any_request_is_refused_before_it_is_read() -> None:
+    """A text of 500,000 models took minutes, and each reader of the pod remembered it."""
+    assert parse("1" + " " * (MOST_CHARACTERS - 1)) == GPURequest(count=1)
+    text = f"1({'!A,' * 500_000}!A)"
+    with pytest.raises(RequestError, match="it has 1500005 characters, and at most 4096 are allowed; write") as refused:
+        parse(text)
+    assert len(str(refused.value)) < 1_000
+
+
+def test_the_longest_text_of_the_structured_form_is_no_longer_than_is_allowed() -> None:
+    models = tuple(f"{at:02}".ljust(63, "A") for at in range(32))
+    request = GPURequest(
+        share_milli=999, memory_mib=MAX_MEMORY_MIB, vendor="ascend", models=models[:16], excluded_models=models[16:],
+        min_nominal_gb=MAX_NOMINAL_GB, device_index=999, device_node="a" * 253,
+    )  # fmt: skip
+    assert parse(str(request)) == request
 
 
 @given(requests())

@@ -112,6 +112,13 @@ def test_what_a_limit_range_filled_in_alone_is_asked_as_kubernetes_does() -> Non
     assert requests_of(make_pod(container("main", gpu="1"), **said)) == {"main": "1(nvidia)"}
 
 
+@pytest.mark.timeout(120)
+def test_spaces_in_the_note_of_a_limit_range_are_passed_over_once() -> None:
+    """Anyone may write that note: a megabyte of spaces kept the webhook busy for hours."""
+    said = {LIMIT_RANGER: "LimitRanger plugin set:" + " " * (1 << 20)}
+    assert requests_of(make_pod(container("main", gpu="2"), **said)) == {"main": "2(nvidia)"}
+
+
 def test_a_limit_range_adds_nothing_to_a_request_of_dovetail_s_own() -> None:
     said = filled_in(f"{NVIDIA} request for container main", f"{NVIDIA} limit for container main")
     pod = translate(make_pod(container("main", gpu="1"), **said, **{names.REQUEST: "8G,0.5"}))
@@ -230,6 +237,7 @@ def test_hami_s_policy_for_nodes_is_dovetail_s(annotations: dict[str, str], poli
         (hami(), {"nvidia.com/nouse-gpuuuid": "GPU-1"}, "cordon"),
         (hami(), {"nvidia.com/vgpu-mode": "mig"}, "a request for MIG instances names their profile"),
         (hami(), {"nvidia.com/use-gputype": "A(1"}, r'nvidia.com/use-gputype "A\(1": "A\(1" is no model name'),
+        (hami(), {"nvidia.com/use-gputype": "A," * 2049}, "it has 4098 characters, and at most 4096 are allowed"),
         (hami(), {"hami.io/gpu-scheduler-policy": "mutex"}, 'gpu-scheduler-policy "mutex": unknown policy'),
     ],
 )

@@ -15,7 +15,7 @@ from dovetail.api.reasons import start as says
 from dovetail.formats.quantities import read_whole
 from dovetail.gpu.device_plugins import MANAGED_VENDOR
 from dovetail.gpu.models import known_families, normalise
-from dovetail.gpu.request import MAX_COUNT, MAX_MEMORY_MIB, GPURequest, RequestError, parse
+from dovetail.gpu.request import MAX_COUNT, MAX_MEMORY_MIB, GPURequest, RequestError, check_length, parse
 from dovetail.pods.containers import every_container
 from dovetail.pods.translation.resources import Asked
 
@@ -124,6 +124,8 @@ def _container(pod: Pod) -> Container:
 
 def _models(text: str, *, key: str) -> tuple[str, ...]:
     """The models of the table that contain one of HAMi's words, or the word itself where none does."""
+    # A word alone may name all families of the table.
+    check_length(text, field=key, example="A100,V100")
     models: list[str] = []
     for word in filter(None, (each.strip() for each in text.split(","))):
         meant = normalise(word)

@@ -24,7 +24,8 @@ from dovetail.pods.translation.resources import Asked, asked_of, is_foreign
 
 # What LimitRanger says of the amounts that it filled in: "cpu, nvidia.com/gpu request for init container setup".
 _LIMIT_RANGER: Final = "kubernetes.io/limit-ranger"
-_FILLED_IN: Final = re.compile(r"(?:^|[:;])\s*([^:;]+?) (?:request|limit) for (?:init )?container ([^;]+)")
+# A name begins with no space: else each space of a long text would be tried as its beginning.
+_FILLED_IN: Final = re.compile(r"(?:^|[:;])\s*([^:;\s][^:;]*?) (?:request|limit) for (?:init )?container ([^;]+)")
 
 
 def translated(pod: Manifest, *, typed: Pod, vendors: Vendors) -> Manifest:
