@@ -98,7 +98,7 @@ async def serve(args: argparse.Namespace, _settings: Settings, stop: asyncio.Eve
         health = web.Application()
         serving.add_health(health, ready={"node": lambda: registration.problem or None})
         async with (
-            serving.listening(logs, host=node_object.ADDRESS, port=args.port, tls=tls),
+            serving.guarded(logs, host=node_object.ADDRESS, port=args.port, tls=tls),
             serving.metrics_listening(health, args=args),
         ):
             await serving.together(stop, registration.run(), pods.run())

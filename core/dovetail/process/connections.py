@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.typedefs import Handler, Middleware
 
 from dovetail import logs
 from dovetail.config.errors import ConfigError
@@ -155,6 +156,17 @@ class Connections:
         counter[key] -= 1
         if counter[key] <= 0:
             del counter[key]
+
+
+def answered(connections: Connections) -> Middleware:
+    """Suspend the deadlines of a connection while one of its requests is answered."""
+
+    @web.middleware
+    async def serve(request: web.Request, handler: Handler) -> web.StreamResponse:
+        with connections.answering(request):
+            return await handler(request)
+
+    return serve
 
 
 class _Connection(asyncio.Protocol):

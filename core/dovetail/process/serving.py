@@ -20,8 +20,9 @@ from dovetail.config.errors import ConfigError
 from dovetail.config.loading import load_settings
 from dovetail.config.settings import Settings
 from dovetail.kube.errors import KubeconfigError
-from dovetail.process import heap
+from dovetail.process import connections, heap
 from dovetail.process.certificate import AUTHORITIES, Certificate
+from dovetail.process.connections import Connections
 from dovetail.process.hooks import add_kubeconfig_option
 
 if TYPE_CHECKING:
@@ -157,6 +158,20 @@ async def listening(
 
 
 @asynccontextmanager
+async def guarded(
+    app: web.Application, *, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """As `listening`, where others than the wanted clients connect too: with deadlines and a bound on connections.
+
+    Without them, clients that say nothing would take all files that the process may open.
+    """
+    clients = Connections()
+    app.middlewares.append(connections.answered(clients))
+    async with connections.listening(app, host=host, port=port, tls=tls, connections=clients) as found:
+        yield found
+
+
+@asynccontextmanager
 async def metrics_listening(app: web.Application, *, args: argparse.Namespace) -> AsyncIterator[int]:
     """Serve `app` within the block, where the options of `add_metrics_options` say; gives the port.
 
@@ -164,7 +179,7 @@ async def metrics_listening(app: web.Application, *, args: argparse.Namespace) -
     """
     folder: Path | None = args.metrics_certificates
     tls = None if folder is None else Certificate(folder, clients=folder / AUTHORITIES).context
-    async with listening(app, host=args.metrics_host, port=args.metrics_port, tls=tls) as port:
+    async with guarded(app, host=args.metrics_host, port=args.metrics_port, tls=tls) as port:
         yield port
 
 

@@ -12,6 +12,7 @@ the end of a program goes as a line to the descriptor, followed by SIGHUP to the
 import ctypes
 import gc
 import os
+import resource
 import signal
 import sys
 import threading
@@ -59,6 +60,9 @@ _AS_MODULE: Final = ("-P", "-m")
 _REPORTS: Final = 3  # descriptor of the reports in the process
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_NAME: Final = 15
+# As many as the bounds on connections of its servers add up to. A login often allows 1,024, and another user could take
+# them from all programs by connections to one.
+_FILES: Final = 4096
 _ENVIRONMENT: Final = {
     # NumPy's threads would keep memory.
     "OPENBLAS_NUM_THREADS": "1",
@@ -219,6 +223,14 @@ def _main(module: str) -> Main:
     return lambda words: import_module(module).main(words)
 
 
+def allow_files() -> None:
+    """Let the process open as many files as its programs need, where the limit can be raised."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def load() -> None:
     """Import all that the programs need, while the control plane starts."""
     sys.modules.update(dict.fromkeys(_LEFT_OUT))  # type: ignore[arg-type]  # None: not to be imported
@@ -232,6 +244,7 @@ def load() -> None:
 
 def main() -> None:
     """Run what the supervisor says, until SIGTERM or SIGINT."""
+    allow_files()
     reports = int(sys.argv[1])
     os.set_inheritable(reports, False)
     programs = _Programs(reports=reports)

@@ -1,5 +1,6 @@
 import argparse
 import asyncio
+import contextlib
 import socket
 import ssl
 import subprocess
@@ -14,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from dovetail.config.errors import ConfigError
 from dovetail.process import serving
+from dovetail.process.connections import Bounds, Connections
 from tests.authority import Authority
 
 
@@ -74,6 +76,26 @@ async def status_of(port: int, path: str, context: ssl.SSLContext) -> int:
             return got.status
     except aiohttp.ClientError:
         return 0
+
+
+async def test_silent_clients_do_not_keep_others_from_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was a file of the process until it went."""
+    monkeypatch.setattr(serving, "Connections", lambda: Connections(Bounds(most=4)))
+    options = argparse.ArgumentParser()
+    serving.add_metrics_options(options, port=0)
+    app = web.Application()
+    serving.add_health(app, ready={}, registry=CollectorRegistry())
+    async with serving.metrics_listening(app, args=options.parse_args(["--metrics-host=127.0.0.1"])) as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+        async with asyncio.timeout(120), aiohttp.ClientSession() as http:
+            # Those that have waited longest.
+            for reader, _ in silent[:2]:
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+            async with http.get(f"http://127.0.0.1:{port}/livez") as answer:
+                assert answer.status == 200
+        for _, writer in silent:
+            writer.close()
 
 
 async def test_a_port_that_is_taken_is_one_sentence() -> None:

@@ -1,6 +1,7 @@
 """Programs that share a process, under a real supervisor. Stand-ins have the names of Dovetail's own programs."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -157,6 +158,18 @@ def test_the_programs_outlive_their_supervisor(harness: Harness, path: str) -> N
     assert [each.pid for each in found] == [pid]
     processes.end(found, grace_seconds=60)
     assert not identity.alive(found[0])
+
+
+def test_the_process_may_open_as_many_files_as_its_servers_have_connections(harness: Harness, path: str) -> None:
+    """A login often allows 1,024 for all of them together, which another user could take by connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        pid = start(harness, path, component("webhook", folder=harness.folder))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    most = hard if 0 <= hard < 4096 else 4096
+    assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (most, hard)
 
 
 @pytest.fixture
