@@ -337,6 +337,7 @@ export const JOBS: Templates = {
   GroupIncomplete: "组 {group} 有 {size} 个 Pod 中的 {pods} 个：请用标签 {label} 和注解 {annotation} 创建其余的，或将大小改为所有 Pod 的数量",
   GangWithoutPolicy: "spec.schedulingPolicy 既无 gang.minCount 也无 basic",
   GangOfLevels: "spec.schedulingConstraints.topology 有 {count} 个层级，而队列只遵守一个",
+  GangOfParts: "它有 {count} 个一起启动的部分，最多允许 {most} 个",
   GangLevelUnknown: "其 Pod 须在节点标签 {label} 的同一个值内，而它在此不是网络层级（topology_levels）：{allowed}",
   GangUnnamed: "PodClique {clique} 的 Pod 缺少标签 {label}：队列在 Pod 创建时得知其 PodGang",
   GangPartLevel: "{part} 有自己的必需拓扑 {level}：队列让整组保持在一个层级内，即 spec.topologyConstraint",

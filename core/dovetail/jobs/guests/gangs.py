@@ -25,6 +25,8 @@ _GROVE_INDEX: Final = "grove.io/podclique-pod-index"
 _GROVE_GATE: Final = "grove.io/podgang-pending-creation"
 # What the labels of a DisaggregatedSet's objects and pods begin with, and its API group.
 _DISAGGREGATED: Final = "disaggregatedset.x-k8s.io"
+# Each part has a pod, and a record has as many workers.
+_MOST_PARTS: Final = 1024
 _DIGITS: Final = re.compile(r"(\d+)")
 Rank = tuple[tuple[int, int | str], ...]
 
@@ -182,6 +184,7 @@ class PodGangs:
         """The gang of a PodGang. Raises `GuestError`."""
         (gang,) = found
         spec, parts = gang.spec, {}
+        _refuse_parts(len(_objects(spec.get("podgroups"))))
         constraint = _pack(spec)
         inner = [each for key in ("podgroups", "topologyConstraintGroupConfigs") for each in _objects(spec.get(key))]
         for group in _objects(spec.get("podgroups")):
@@ -247,6 +250,7 @@ class DisaggregatedSets:
         if said == {""}:
             raise GuestError(says.GANG_WITHOUT_ROLES(annotation=names.GANG_ROLES, label=names.LABEL_QUEUE))
         pods = {self.part_of(each): _pods_of(each) for each in found}
+        _refuse_parts(max(said).count(",") + 1)
         roles = max(said).split(",")
         owners = [owner for owner in found[0].metadata.owner_references if owner.controller]
         owner = owners[0] if owners else None
@@ -307,6 +311,12 @@ def levels_of(gang: Gang, *, named: Mapping[str, str]) -> dict[str, str]:
 def _pack(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     found = value_at(spec, path=("topologyConstraint", "packConstraint"))
     return found if isinstance(found, Mapping) else {}
+
+
+def _refuse_parts(count: int) -> None:
+    """Check how many parts an object has, before each event of its pods reads them. Raises `GuestError`."""
+    if count > _MOST_PARTS:
+        raise GuestError(says.GANG_OF_PARTS(count=count, most=_MOST_PARTS))
 
 
 def _objects(value: Any) -> list[Mapping[str, Any]]:

@@ -101,6 +101,20 @@ def test_no_pod_of_one_part_takes_the_place_of_another_parts() -> None:
     assert (record["metadata"]["name"], record["spec"]["workers"]) == ("podgang-serve-0", 3)
 
 
+@pytest.mark.parametrize(
+    "found",
+    [
+        pod_gang({f"part-{at}": 1 for at in range(1025)}),
+        a_set(of_role("prefill", replicas=1, roles=",".join(map(str, range(1025))))),
+    ],
+    ids=["PodGang", "DisaggregatedSet"],
+)
+def test_an_object_has_no_more_parts_than_a_record_has_workers(found: Gang) -> None:
+    """A user wrote 100,000 roles into an annotation, and each event of a pod read them."""
+    assert found.problem.endswith(": it has 1025 parts that start together, and at most 1024 are allowed")
+    assert found.parts == {}
+
+
 def test_ranks_follow_the_parts_of_the_object_and_then_the_indexes() -> None:
     gang = pod_gang({"prefill": 2, "decode": 1})
     pods = (
