@@ -213,6 +213,7 @@ def _gang_of(present: Sequence[Guest], *, kind: GangKind, name: str, gang: Gang 
 def _grouped(present: Sequence[Guest], *, own: Sequence[Guest], name: str) -> PodGroup:
     """A group of these pods, of which `own` start together."""
     first = present[0].metadata
+    chosen = {pod.metadata.uid for pod in own}
     return PodGroup(
         metadata=ObjectMeta(
             name=name,
@@ -225,7 +226,7 @@ def _grouped(present: Sequence[Guest], *, own: Sequence[Guest], name: str) -> Po
         ),
         spec={"pods": [_template(pod) for pod in own], "suspend": not any(has_seat(pod) for pod in own)},
         members=[_member(pod) for pod in own],
-        replaced=[pod.metadata.uid for pod in present if _phase(pod) == "Failed" and pod not in own],
+        replaced=[pod.metadata.uid for pod in present if _phase(pod) == "Failed" and pod.metadata.uid not in chosen],
         going=[_member(pod) for pod in own if not is_terminal(_phase(pod))],
         failed=sum(_phase(pod) == "Failed" for pod in own),
     )

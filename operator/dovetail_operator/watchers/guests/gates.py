@@ -83,9 +83,13 @@ class Gates:
         return not any(_is_worker(pod, record=record) for key in open_ if (pod := self._pods.get(key)) is not None)
 
     def _waiting(self, found: Known) -> list[Pod]:
-        """The gated pods that the guest's own gates may open for: of a gang in the order of ranks."""
-        waiting = [pod for pod in self._all_gated(found) if _may_open(pod, of=found)]
-        ranks = {uid: at for at, uid in enumerate(found.guest.order)} if isinstance(found.guest, PodGroup) else {}
+        """The gated pods that get seats: of a group its own and no surplus ones, of a gang in the order of ranks."""
+        waiting = list(filter(is_gated, self._all_gated(found)))
+        if not isinstance(found.guest, PodGroup):
+            return waiting
+        # A group may have thousands of surplus pods.
+        own, ranks = found.guest.member_uids, {uid: at for at, uid in enumerate(found.guest.order)}
+        waiting = [pod for pod in waiting if pod.metadata.uid in own]
         return sorted(waiting, key=lambda pod: ranks.get(pod.metadata.uid, 0))
 
     def _more(self, found: Known) -> list[Pod]:
@@ -142,11 +146,6 @@ class Gates:
         released = set(() if placement is None else placement.released)
         free = (index for index in range(record.spec.workers) if index not in taken | released)
         return next((Seat(job_uid=uid, worker=index) for index in free), None)
-
-
-def _may_open(pod: Pod, *, of: Known) -> bool:
-    """Whether the pod is gated, and in a group one of its own, not a surplus one."""
-    return is_gated(pod) and (not isinstance(of.guest, PodGroup) or pod.metadata.uid in of.guest.member_uids)
 
 
 def _is_worker(pod: Pod, *, record: GPUJob) -> bool:

@@ -69,6 +69,22 @@ def test_a_complete_group_has_one_record_that_all_its_pods_own() -> None:
     assert first_pod(found).name == "a-0"
 
 
+class Incomparable(Guest, frozen=True, kw_only=True):
+    """A pod that no other is compared with."""
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError(f"{self.metadata.name} is compared with {other}")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_replaced_pods_are_found_without_comparing_each_with_each() -> None:
+    """Thousands of failed pods of one group kept the operator busy for seconds at each event."""
+    pods = [pod("a-0"), pod("a-1"), pod("b-2", phase="Failed"), pod("b-3", phase="Failed")]
+    found = group(*(Incomparable(metadata=each.metadata, spec=each.spec, status=each.status) for each in pods))
+    assert found.replaced == ["uid-b-2", "uid-b-3"]
+
+
 def test_a_pod_of_its_own_is_a_group_of_one() -> None:
     alone = pod("alone-0")
     labels = {key: value for key, value in alone.metadata.labels.items() if key != names.POD_GROUP}
