@@ -89,7 +89,7 @@ class Options:
     - `allocation_wait_seconds`: how long an allocation may wait for its devices
     - `stream_times`: signs of life and reviews of open streams
     - `history_seconds`: how long the operator has to answer a query of the history
-    - `anonymous_loopback`: whether requests from this machine without a token have the kubeconfig's rights
+    - `anonymous_loopback`: whether requests of its own user here, without a token, have the kubeconfig's rights
     - `provider`: where people sign in; None for no single sign-on
     - `prometheus`: where the curves of devices come from; None for this gateway's own samples
     """

@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--anonymous-loopback",
         action="store_true",
-        help="requests from this machine without a token act as the gateway's kubeconfig",
+        help="requests of the gateway's own user on this machine without a token act as its kubeconfig",
     )
     options.add_argument(
         "--rate", type=float, default=Rates().each, metavar="N", help="requests per second and user; 0: no limit"

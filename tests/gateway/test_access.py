@@ -205,13 +205,24 @@ async def test_on_one_machine_the_legacy_account_is_for_the_gateways_own_user(ap
 async def test_on_one_machine_another_user_gets_nothing_without_a_token(api: GatewayApiServer) -> None:
     need_root()
     async with serving(api, options=LEGACY) as face:
-        asked = f"import urllib.request as u; u.urlopen({face.url + '/api/v2/resources'!r})"
-        other = f"import encodings.idna, os, urllib.request; os.setuid({NOBODY}); {asked}"
-        done = await to_thread(
-            subprocess.run, [sys.executable, "-c", other], capture_output=True, text=True, check=False
-        )
-        assert "HTTP Error 401: Unauthorized" in done.stderr
+        assert "HTTP Error 401: Unauthorized" in await asked_by_another_user(face.url + "/api/v2/resources")
     assert api.token_requests == 0
+
+
+async def test_anonymous_requests_of_another_user_of_the_machine_have_no_rights(api: GatewayApiServer) -> None:
+    need_root()
+    api.users[""] = api.users["admin-token"]
+    async with serving(api, options=Options(rates=None, anonymous_loopback=True)) as face:
+        assert (await face.get(JOBS)).status == 200
+        assert "HTTP Error 401: Unauthorized" in await asked_by_another_user(face.url + JOBS)
+
+
+async def asked_by_another_user(url: str) -> str:
+    """What another user of the machine is told by a request without a token."""
+    asked = f"import urllib.request as u; u.urlopen({url!r})"
+    other = f"import encodings.idna, os, urllib.request; os.setuid({NOBODY}); {asked}"
+    done = await to_thread(subprocess.run, [sys.executable, "-c", other], capture_output=True, text=True, check=False)
+    return done.stderr
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])

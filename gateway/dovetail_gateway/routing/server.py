@@ -84,7 +84,7 @@ class Admission:
     legacy: LegacyAccount | None = None
     # Whether `legacy` is for processes of the gateway's own user alone.
     legacy_own_user: bool = False
-    # Whether requests from this machine without a token have the rights of the gateway's own kubeconfig.
+    # Whether requests of the gateway's own user from this machine without a token have the rights of its kubeconfig.
     anonymous_loopback: bool = False
 
 
@@ -273,6 +273,9 @@ class Server:
         if (found := await session_caller(request, sessions=self._admission.sessions)) is not None:
             return found
         if self._admission.anonymous_loopback and self.address(request) in _LOOPBACK and not _from_a_page(request):
+            # Other users of the machine reach this port too.
+            if not _from_own_user(request):
+                raise unauthorized(says.OWN_USER_ALONE())
             return LOCAL
         if self._admission.legacy is not None and not route.path.startswith("/api/v3/"):
             check_site(request)
