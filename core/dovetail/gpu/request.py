@@ -36,7 +36,7 @@ MAX_MEMORY_MIB: Final = 1 << 40
 MAX_TEXT: Final = 384
 # Longer than the text of any structured request. A text is compared with each device, and remembered: an annotation of
 # megabytes would cost all its readers time and memory.
-MOST_CHARACTERS: Final = 4096
+MOST_CHARACTERS: Final = 8192
 # The number of characters of a text that errors repeat, and of the problem.
 _TEXT_SHOWN: Final = MAX_TEXT
 _PROBLEM_SHOWN: Final = 1024

@@ -243,7 +243,7 @@ def test_a_text_longer_than_any_request_is_refused_before_it_is_read() -> None:
     """A text of 500,000 models took minutes, and each reader of the pod remembered it."""
     assert parse("1" + " " * (MOST_CHARACTERS - 1)) == GPURequest(count=1)
     text = f"1({'!A,' * 500_000}!A)"
-    with pytest.raises(RequestError, match="it has 1500005 characters, and at most 4096 are allowed; write") as refused:
+    with pytest.raises(RequestError, match="it has 1500005 characters, and at most 8192 are allowed; write") as refused:
         parse(text)
     assert len(str(refused.value)) < 1_000
 

@@ -237,7 +237,7 @@ def test_hami_s_policy_for_nodes_is_dovetail_s(annotations: dict[str, str], poli
         (hami(), {"nvidia.com/nouse-gpuuuid": "GPU-1"}, "cordon"),
         (hami(), {"nvidia.com/vgpu-mode": "mig"}, "a request for MIG instances names their profile"),
         (hami(), {"nvidia.com/use-gputype": "A(1"}, r'nvidia.com/use-gputype "A\(1": "A\(1" is no model name'),
-        (hami(), {"nvidia.com/use-gputype": "A," * 2049}, "it has 4098 characters, and at most 4096 are allowed"),
+        (hami(), {"nvidia.com/use-gputype": "A," * 4097}, "it has 8194 characters, and at most 8192 are allowed"),
         (hami(), {"hami.io/gpu-scheduler-policy": "mutex"}, 'gpu-scheduler-policy "mutex": unknown policy'),
     ],
 )

@@ -238,9 +238,7 @@ GANG_WITHOUT_POLICY: Final = clause("GangWithoutPolicy", "spec.schedulingPolicy 
 GANG_OF_LEVELS: Final = clause(
     "GangOfLevels", "spec.schedulingConstraints.topology has {count} levels, and the queue keeps to one"
 )
-GANG_OF_PARTS: Final = clause(
-    "GangOfParts", "it has {count} parts that start together, and at most {most} are allowed"
-)
+GANG_OF_PARTS: Final = clause("GangOfParts", "it has {count} parts that start together, and at most {most} are allowed")
 GANG_LEVEL_UNKNOWN: Final = clause(
     "GangLevelUnknown",
     "its pods keep to one value of node label {label}, which is no level of the network here (topology_levels): "
