@@ -20,9 +20,8 @@ from dovetail.config.errors import ConfigError
 from dovetail.config.loading import load_settings
 from dovetail.config.settings import Settings
 from dovetail.kube.errors import KubeconfigError
-from dovetail.process import connections, heap
+from dovetail.process import heap
 from dovetail.process.certificate import AUTHORITIES, Certificate
-from dovetail.process.connections import Connections
 from dovetail.process.hooks import add_kubeconfig_option
 
 if TYPE_CHECKING:
@@ -165,7 +164,9 @@ async def guarded(
 
     Without them, clients that say nothing would take all files that the process may open.
     """
-    clients = Connections()
+    from dovetail.process import connections  # noqa: PLC0415 - a start has no use for it before it serves
+
+    clients = connections.Connections()
     app.middlewares.append(connections.answered(clients))
     async with connections.listening(app, host=host, port=port, tls=tls, connections=clients) as found:
         yield found

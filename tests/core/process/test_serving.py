@@ -6,6 +6,7 @@ import ssl
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -14,7 +15,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 
 from dovetail.config.errors import ConfigError
-from dovetail.process import serving
+from dovetail.process import connections, serving
 from dovetail.process.connections import Bounds, Connections
 from tests.authority import Authority
 
@@ -80,7 +81,7 @@ async def status_of(port: int, path: str, context: ssl.SSLContext) -> int:
 
 async def test_silent_clients_do_not_keep_others_from_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each was a file of the process until it went."""
-    monkeypatch.setattr(serving, "Connections", lambda: Connections(Bounds(most=4)))
+    monkeypatch.setattr(connections, "Connections", partial(Connections, Bounds(most=4)))
     options = argparse.ArgumentParser()
     serving.add_metrics_options(options, port=0)
     app = web.Application()
