@@ -79,7 +79,7 @@ class Incomparable(Guest, frozen=True, kw_only=True):
 
 
 def test_replaced_pods_are_found_without_comparing_each_with_each() -> None:
-    """Thousands of failed pods of one group kept the operator busy for seconds at each event."""
+    """Thousands of failed pods of one group kept the operator busy at each event."""
     pods = [pod("a-0"), pod("a-1"), pod("b-2", phase="Failed"), pod("b-3", phase="Failed")]
     found = group(*(Incomparable(metadata=each.metadata, spec=each.spec, status=each.status) for each in pods))
     assert found.replaced == ["uid-b-2", "uid-b-3"]

@@ -18,7 +18,7 @@ from tests.core.jobs.guests.test_pod_group import pod
 
 
 def test_which_pods_are_a_group_s_own_is_asked_once_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was asked for each pod: thousands of surplus ones kept the operator busy for seconds at each event."""
+    """It was asked for each pod: thousands of surplus ones kept the operator busy at each event."""
     asked = list[PodGroup]()
 
     def member_uids(group: PodGroup) -> frozenset[str]:
