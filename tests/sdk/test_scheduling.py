@@ -1,6 +1,7 @@
 """The parser, the memory guard and the scheduler under the names that scripts use."""
 
 import asyncio
+import math
 import time
 from functools import cache
 from types import SimpleNamespace
@@ -97,6 +98,7 @@ def test_memory_is_compared_with_what_the_gpus_may_use(case: str) -> None:
         (lambda: GPUMemoryGuard("bold"), "allowed are Conservative, Aggressive, Dynamic or a fraction"),
         (lambda: GPUMemoryGuard().validate_memory_requirement("1(V100)", -1), "memory_gb -1: a number of GB"),
         (lambda: GPUMemoryGuard().validate_memory_requirement("1(V100)"), "memory_gb None: a number of GB"),
+        (lambda: GPUMemoryGuard().validate_memory_requirement("1", math.inf), "memory_gb inf: a number of GB"),
         (lambda: GPUMemoryGuard().validate_memory_requirement("V100", 1), "expected a number"),
     ],
 )
@@ -104,6 +106,12 @@ def test_what_cannot_be_compared_is_refused(ask: Any, message: str) -> None:
     with pytest.raises(errors.InvalidError) as caught:
         ask()
     assert message in str(caught.value)
+    assert caught.value.status == 422
+
+
+def test_only_a_dynamic_guard_estimates_what_a_model_needs() -> None:
+    estimates = [GPUMemoryGuard(strategy, parameters=7e9).estimate_gb for strategy in ("Dynamic", "Conservative", 0.5)]
+    assert [each is not None for each in estimates] == [True, False, False]
 
 
 def official(api: GatewayApiServer, *, token: str = "red-token") -> CoreV1Api:
