@@ -60,12 +60,6 @@ class Deleted(_Change, frozen=True, tag="DELETED"):
     """The last state of an object that is deleted or no longer matches the selectors."""
 
 
-class Partial(msgspec.Struct, frozen=True):
-    """The metadata of an object, without the rest."""
-
-    metadata: ObjectMeta
-
-
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str
 
@@ -90,7 +84,6 @@ class Failure(msgspec.Struct, frozen=True, tag_field="type", tag="ERROR"):
 Change = Added | Modified | Deleted
 WatchEvent = Change | Bookmark | Failure
 _LIST_META: Final = Decoder(ListMeta)
-_PARTIAL: Final = Decoder(Partial)
 _META: Final = Decoder(ObjectMeta)
 _EVENTS: Final[Decoder[WatchEvent]] = Decoder(WatchEvent)  # type: ignore[arg-type]  # a union is no type[T] to mypy
 _CHANGES: Final[dict[bytes, type[Change]]] = {b'"ADDED"': Added, b'"MODIFIED"': Modified, b'"DELETED"': Deleted}
@@ -166,17 +159,6 @@ def read(raw: msgspec.Raw, *, decoder: Decoder[T], path: str) -> T | Unread:
             raise Undecodable(path, problem=error.problem) from error
 
 
-def metadata_of(raw: msgspec.Raw, *, path: str) -> ObjectMeta:
-    """The metadata of an object. Raises `Undecodable`."""
-    try:
-        return _PARTIAL.decode(raw).metadata
-    except UnreadableError as error:
-        try:
-            return _scanned_metadata(bytes(raw))
-        except (UnreadableError, KeyError):
-            raise Undecodable(path, problem=error.problem) from error
-
-
 def _scanned_page(payload: bytes) -> Page[msgspec.Raw]:
     from dovetail.kube import json_scanner  # noqa: PLC0415 - it brings numpy, which most commands do without
 
@@ -190,13 +172,6 @@ def _scanned_change(line: bytes) -> Change:
 
     parts = json_scanner.members(line)
     return _CHANGES[parts["type"]](msgspec.Raw(parts["object"]))
-
-
-def _scanned_metadata(text: bytes) -> ObjectMeta:
-    from dovetail.kube import json_scanner  # noqa: PLC0415 - as above
-
-    found = json_scanner.members(json_scanner.members(text)["metadata"])
-    return _META.decode(json_scanner.joined({name: found[name] for name in found if name in _META_FIELDS}))
 
 
 def _scanned(text: bytes, *, decoder: Decoder[T], problem: str) -> T | Unread:

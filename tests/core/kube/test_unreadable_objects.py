@@ -275,11 +275,3 @@ def test_what_names_no_metadata_is_undecodable() -> None:
     raw = msgspec.Raw(b'{"spec": ' + deep(9_999) + b"}")
     with pytest.raises(Undecodable):
         watch_stream.read(raw, decoder=watch_stream.decoder(ConfigMap), path="/x")
-
-
-def test_metadata_is_read_although_everything_else_is_too_deep() -> None:
-    item = with_managed_fields(poison("a", version=3))
-    item["metadata"] |= {"labels": {"k": "v"}, "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]}
-    found = watch_stream.metadata_of(msgspec.Raw(text_of(item, levels=9_999)), path="/x")
-    assert (found.name, found.labels, found.finalizers) == ("a", {"k": "v"}, ["f"])
-    assert found.deletion_timestamp is not None

@@ -60,11 +60,6 @@ class Device:
         return min(1.0, max(memory, given.cores / self.cores if self.cores else 0.0))
 
 
-def is_node(node: Node) -> bool:
-    """Whether HAMi hands out the node's devices."""
-    return REGISTER in node.metadata.annotations
-
-
 def devices_of(node: Node) -> tuple[Device, ...]:
     """The devices of a HAMi node without tenants; none where the annotation cannot be read."""
     text = node.metadata.annotations.get(REGISTER, "").strip()
