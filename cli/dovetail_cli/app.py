@@ -111,6 +111,7 @@ SLURM_NAMES: Final = ("sbatch", "squeue", "scancel", "sinfo")
 _SLURM: Final = "dovetail_cli.slurm.programs"
 _COMPLETION: Final = "dovetail_cli.completion.programs"
 _HELP_OPTIONS: Final = ("-h", "--help")
+_HELP_WORD: Final = "help"
 _VERSION_WORDS: Final = ("--version", "version")
 # A command makes some 150,000 objects while it imports and reads, and nearly all live until its end. With Python's own
 # 700 (2,000 from 3.13 on), looking for garbage among them takes a tenth of its time.
@@ -185,6 +186,8 @@ def main(arguments: Sequence[str]) -> int:
         print(overview())
         return 0 if arguments else 2
     name, *rest = arguments
+    if name == _HELP_WORD:
+        return main([*rest, "--help"])
     if name in _VERSION_WORDS:
         return _print_version("dovetail")
     if name not in COMMANDS:
@@ -223,7 +226,7 @@ def overview() -> str:
             "GPU jobs that fit together on Kubernetes.",
             "",
             *lines,
-            "`dovetail COMMAND --help` tells more; `dovetail --version` prints the version.",
+            "`dovetail help COMMAND` tells more; `dovetail --version` prints the version.",
             f"{', '.join(PROGRAMS[:-1])} and {PROGRAMS[-1]} are also programs of their own.",
         ]
     )
@@ -255,9 +258,8 @@ def run(name: str, *, arguments: Sequence[str], prog: str) -> int:
         if (plain := _plain(target, arguments=arguments)) is not None:
             return _call(plain[0], arguments=plain[1])
         app = _typer_of(target, name=name)
-        if not arguments and len(app.registered_commands) > 1:
-            # A command of several commands is nothing without one of them.
-            _invoke(app, name=name, arguments=["--help"], prog=prog)
+        if _lacks_command(app, arguments=arguments):
+            _invoke(app, name=name, arguments=[*arguments, "--help"], prog=prog)
             return UsageError.exit_code
         return _invoke(app, name=name, arguments=arguments, prog=prog)
     except KeyboardInterrupt:
@@ -267,6 +269,13 @@ def run(name: str, *, arguments: Sequence[str], prog: str) -> int:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except Exception as error:  # noqa: BLE001 - the outermost place: whatever it is becomes one sentence
         return _print_error(error, form=error_format.of(arguments, command=name))
+
+
+def _lacks_command(app: "typer.Typer", *, arguments: Sequence[str]) -> bool:
+    """Whether the words name a command of several commands, and none of these."""
+    if arguments:
+        return len(arguments) == 1 and arguments[0] in {group.name for group in app.registered_groups}
+    return len(app.registered_commands) > 1
 
 
 def _check_extra(name: str) -> None:

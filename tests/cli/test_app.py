@@ -213,6 +213,31 @@ def test_each_command_names_an_extra_of_the_package() -> None:
     assert {entry.extra for entry in app.COMMANDS.values()} <= {"", *extras}
 
 
-def test_a_command_of_commands_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert app.run("sandbox", arguments=[], prog="dovetail sandbox") == 2
-    assert "up" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (["sandbox"], "Usage: dovetail sandbox [OPTIONS] COMMAND [ARGS]...\n\n"),
+        (["gflowd", "service"], "Usage: dovetail gflowd service [OPTIONS] COMMAND [ARGS]...\n\n"),
+    ],
+)
+def test_a_command_of_commands_alone_shows_its_help(
+    words: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.main(words) == 2
+    printed = capsys.readouterr()
+    assert (printed.out.startswith(usage), printed.err) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (["help"], "Usage: dovetail COMMAND [OPTIONS]\n"),
+        (["help", "gcancel"], "Usage: dovetail gcancel [OPTIONS] "),
+        (["help", "quota", "set"], "Usage: dovetail quota set [OPTIONS] "),
+    ],
+)
+def test_the_word_help_shows_the_help_of_what_follows(
+    words: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.main(words) == 0
+    assert capsys.readouterr().out.startswith(usage)

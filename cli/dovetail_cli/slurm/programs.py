@@ -18,6 +18,7 @@ PROGRAMS: Final[Mapping[str, tuple[str, Callable[[Sequence[str]], Translated]]]]
     "scancel": ("gcancel", translation.scancel),
     "sinfo": ("ginfo", translation.sinfo),
 }
+_VERSION: Final = (["-V"], ["--version"])
 _HELP: Final = {
     "sbatch": "the options of #SBATCH lines, --wrap, --parsable, --test-only; and --image, --env, --volume, "
     "--node-selector, --cpu-fallback, --wait-for-capacity",
@@ -33,6 +34,8 @@ def run(name: str, *, arguments: Sequence[str]) -> int:
     Raises `UsageError` for a command line that cannot be translated.
     """
     command, translate = PROGRAMS[name]
+    if list(arguments) in _VERSION:
+        return app.run(command, arguments=["--version"], prog=name)
     if {"--help", "--usage"} & set(arguments):
         print(f"{name}: {command} with Slurm's options: {_HELP[name]}; and --kubeconfig, --context, --namespace.")
         print(f"`{command} --help` tells more.")

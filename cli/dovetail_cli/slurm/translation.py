@@ -71,7 +71,9 @@ def sbatch(words: Sequence[str]) -> Translated:
             case _:
                 slurm += spelled
     read = directives.read(slurm, source="sbatch")
-    return Translated(words=(*read.words, *own, *(rest or ["-"])), without=read.without, parsable=parsable)
+    variables = [word for name, value in read.variables.items() for word in ("--env", f"{name}={value}")]
+    words = (*read.words, *variables, *own, *(rest or ["-"]))
+    return Translated(words=words, without=read.without, parsable=parsable)
 
 
 def squeue(words: Sequence[str]) -> Translated:

@@ -3,9 +3,10 @@
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from dovetail import names
 from dovetail.formats import quantities
 from dovetail.formats.quantities import read_whole
 from dovetail_cli.ui.errors import UsageError
@@ -29,9 +30,9 @@ _ON_THE_LINE: Final = frozenset({"wrap"})
 _OTHERS: Final = frozenset(
     {
         "acctg-freq", "bb", "bbf", "cluster-constraint", "clusters", "comment", "constraint", "container",
-        "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "deadline", "delay-boot", "distribution",
+        "core-spec", "cores-per-socket", "cpu-freq", "deadline", "delay-boot", "distribution",
         "exclude", "export-file", "extra", "extra-node-info", "gpu-bind", "gpu-freq", "gpus-per-socket",
-        "gpus-per-task", "hint", "input", "licenses", "mcs-label", "mem-bind", "mem-per-gpu", "network", "nodefile",
+        "hint", "input", "licenses", "mcs-label", "mem-bind", "network", "nodefile",
         "nodelist", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "open-mode", "prefer", "priority",
         "profile", "propagate", "qos", "reservation", "signal", "sockets-per-node", "switches", "thread-spec",
         "threads-per-core", "time-min", "tmp", "tres-per-task", "uid", "gid", "wait-all-nodes", "wckey",
@@ -51,6 +52,13 @@ _PLAIN: Final = {
     "error": "--error",
     "export": "--export",
 }
+_VARIABLES: Final = {
+    "ntasks": "SLURM_NTASKS",
+    "ntasks-per-node": "SLURM_NTASKS_PER_NODE",
+    "cpus-per-task": "SLURM_CPUS_PER_TASK",
+    "partition": "SLURM_JOB_PARTITION",
+    "account": "SLURM_JOB_ACCOUNT",
+}
 _GPUS: Final = re.compile(r"(?:gpu(?::|$))?(?:([A-Za-z][\w.-]*):)?(\d{1,4})?(?:\(.*\))?")
 _NO_LIMIT: Final = frozenset({"0", "UNLIMITED", "INFINITE"})
 _DAYS: Final = re.compile(r"(\d+)-(\d+)(:\d+)?", re.ASCII)
@@ -66,9 +74,10 @@ _DEPENDENCY: Final = re.compile(r"afterok((?::[\w.-]+)+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What the lines say: gbatch's words, and the options that have no counterpart."""
+    """What the lines say: gbatch's words, the variables that Slurm sets, and the options that have no counterpart."""
 
     words: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()
 
 
@@ -134,7 +143,7 @@ def _read(words: Sequence[str]) -> Read:
             without.append(shown)
     without += _unsent_mails(said)
     found = [*(word for tell in _TELLERS for word in tell(said)), *waits]
-    return Read(words=tuple(found), without=tuple(dict.fromkeys(without)))
+    return Read(words=tuple(found), variables=_variables(said), without=tuple(dict.fromkeys(without)))
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
@@ -182,25 +191,29 @@ def _node_count(said: Mapping[str, str]) -> int:
 
 
 def _gpus(said: Mapping[str, str]) -> Iterator[str]:
-    for name in ("gres", "gpus-per-node", "gpus"):
-        if name in said:
-            yield from ("--gpus", _request(said, name=name))
-            return
+    if (found := _request(said)) is not None:
+        count, model = found
+        yield from ("--gpus", f"{count}({model})" if model and count else str(count))
 
 
-def _request(said: Mapping[str, str], *, name: str) -> str:
-    """What each worker asks: `--gpus` is of all nodes together, the others of each."""
+def _request(said: Mapping[str, str]) -> tuple[int, str] | None:
+    """The GPUs of each worker and their model; None without an option that requests any."""
+    name = next((name for name in ("gres", "gpus-per-node", "gpus", "gpus-per-task") if name in said), None)
+    if name is None:
+        return None
     found = _GPUS.fullmatch(said[name])
     if found is None or (name == "gres" and not said[name].startswith("gpu")) or not said[name].strip(":"):
         raise UsageError(f'#SBATCH --{name} "{said[name]}": write a number of GPUs, such as '
                          f"{'gpu:2 or gpu:a100:2' if name == 'gres' else '2 or a100:2'}")  # fmt: skip
     count = int(found[2] or 1)
+    if name == "gpus-per-task":
+        count *= _tasks(said)
     if name == "gpus":
         nodes = _node_count(said)
         if count % nodes:
             raise UsageError(f'#SBATCH --gpus "{said[name]}": {nodes} nodes cannot have equally many of them')
         count //= nodes
-    return f"{count}({found[1].upper()})" if found[1] and count else str(count)
+    return count, (found[1] or "").upper()
 
 
 def _host(said: Mapping[str, str]) -> Iterator[str]:
@@ -212,16 +225,32 @@ def _host(said: Mapping[str, str]) -> Iterator[str]:
         yield from ("--memory", f"{_mebibytes(said, name='mem')}M")
     elif "mem-per-cpu" in said:
         yield from ("--memory", f"{_mebibytes(said, name='mem-per-cpu') * (cpus or 1)}M")
+    elif "mem-per-gpu" in said and (gpus := _request(said)) is not None and gpus[0]:
+        yield from ("--memory", f"{_mebibytes(said, name='mem-per-gpu') * gpus[0]}M")
 
 
 def _cpus(said: Mapping[str, str]) -> int | None:
+    if "cpus-per-gpu" in said and "cpus-per-task" not in said:
+        gpus = _request(said)
+        return None if gpus is None or not gpus[0] else _number(said, name="cpus-per-gpu") * gpus[0]
     if not said.keys() & {"ntasks", "ntasks-per-node", "cpus-per-task"}:
         return None
-    each = _number(said, name="cpus-per-task") if "cpus-per-task" in said else 1
+    return _tasks(said) * (_number(said, name="cpus-per-task") if "cpus-per-task" in said else 1)
+
+
+def _tasks(said: Mapping[str, str]) -> int:
+    """The tasks of each node."""
     if "ntasks-per-node" in said:
-        return each * _number(said, name="ntasks-per-node")
+        return _number(said, name="ntasks-per-node")
     tasks = _number(said, name="ntasks") if "ntasks" in said else 1
-    return each * math.ceil(tasks / _node_count(said))
+    return math.ceil(tasks / _node_count(said))
+
+
+def _variables(said: Mapping[str, str]) -> dict[str, str]:
+    """The variables of Slurm's that follow from options alone; `slurm_variables.completed` adds the others."""
+    number = f"$({names.ENV_JOB_ID})"
+    found = {"SLURM_JOB_ID": number, "SLURM_JOBID": number}
+    return found | {name: said[option] for option, name in _VARIABLES.items() if option in said}
 
 
 def _partition(said: Mapping[str, str]) -> Iterator[str]:
@@ -291,6 +320,9 @@ _MEANT: Final = frozenset(
         *_SHORT.values(),
         "gres",
         "gpus-per-node",
+        "gpus-per-task",
+        "cpus-per-gpu",
+        "mem-per-gpu",
         "ntasks-per-node",
         "mem",
         "mem-per-cpu",

@@ -88,7 +88,10 @@ def _heeded(command: TyperCommand, *, ctx: Any, script: Script) -> Mapping[str, 
     given = set(_given(ctx))
     for together in _TOGETHER:
         given |= together if given & together else set()
-    return {name: inner.params[name] for name in _given(inner) if name not in given}
+    values = {name: inner.params[name] for name in _given(inner) if name not in given}
+    own = [f"{name}={value}" for name, value in of_slurm.variables.items()] if said.slurm else []
+    # Of one variable, the last value counts: that of the command line.
+    return values | {"env": [*own, *(inner.params["env"] or ()), *(ctx.params["env"] or ())]}
 
 
 def _given(ctx: Any) -> Iterator[str]:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 from dovetail.api.gpujob import GPUJob
 from dovetail_cli.cluster import this_machine
 from dovetail_cli.cluster.connection import Cluster, work
-from dovetail_cli.submit import attachments, config_file, create, manifest, on_cluster, scripts, terminal
+from dovetail_cli.submit import (
+    attachments,
+    config_file,
+    create,
+    manifest,
+    on_cluster,
+    scripts,
+    slurm_variables,
+    terminal,
+)
 from dovetail_cli.submit import dependencies as depending
 from dovetail_cli.submit import local as local_node
 from dovetail_cli.submit.profiles import console_page
@@ -95,7 +104,7 @@ class _Steps:
         # 2. The jobs that it waits for.
         wanted = await self._after_others(prepared.submission, cluster=cluster)
         # 3. The object, and what goes along with it.
-        job = manifest.build(wanted, namespace=cluster.namespace)
+        job = slurm_variables.completed(manifest.build(wanted, namespace=cluster.namespace))
         await create.check_free(cluster, name=job.metadata.name)
         sent = await on_cluster.completed(
             job, prepared=prepared, asked=self.asked, cluster=cluster, dry_run=self.dry_run

@@ -1,5 +1,7 @@
 """Slurm's command lines in the words of our commands."""
 
+import re
+
 import pytest
 
 from dovetail_cli.slurm import translation
@@ -21,12 +23,23 @@ from dovetail_cli.ui.errors import UsageError
     ],
 )
 def test_sbatch_takes_the_options_of_sbatch_lines(words: str, ours: str) -> None:
-    assert " ".join(translation.sbatch(words.split()).words) == ours
+    meant = " ".join(translation.sbatch(words.split()).words)
+    assert re.sub(r"--env SLURM_\S+ ", "", meant) == ours
+
+
+def test_sbatch_sets_the_variables_of_its_options() -> None:
+    meant = translation.sbatch(["-c", "2", "-p", "a100", "train.sh", "--env", "SLURM_X=1"]).words
+    assert {word.partition("=")[0]: word.partition("=")[2] for word in meant[:-3] if word.startswith("SLURM_")} == {
+        "SLURM_JOB_ID": "$(DOVETAIL_JOB_ID)",
+        "SLURM_JOBID": "$(DOVETAIL_JOB_ID)",
+        "SLURM_CPUS_PER_TASK": "2",
+        "SLURM_JOB_PARTITION": "a100",
+    }
 
 
 def test_options_without_a_counterpart_are_named_with_their_values_left_out() -> None:
     asked = translation.sbatch(["--exclusive", "-C", "avx", "--nodelist=n1", "--parsable", "train.sh"])
-    assert asked.words == ("train.sh",)
+    assert asked.words[-1] == "train.sh"
     assert asked.without == ("--exclusive", "-C", "--nodelist")
     assert asked.parsable
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dovetail_cli.app import run
-from dovetail_cli.submit import sbatch
+from dovetail_cli.submit import sbatch, submit
 from dovetail_cli.submit.script_directives import words_of
 from dovetail_cli.submit.scripts import Script
 from dovetail_cli.ui.errors import UsageError
@@ -44,6 +44,11 @@ def test_a_quote_that_is_left_open_is_told_with_its_line() -> None:
         ("--gres=gpu", "--gpus 1"),
         ("-G 8 -N 4", "--nodes 4 --gpus 2"),
         ("--gpus-per-node=v100:4 --nodes=2-3", "--nodes 2 --gpus 4(V100)"),
+        ("-N 2 --ntasks-per-node=4 --gpus-per-task=1", "--nodes 2 --gpus 4 --cpus 4"),
+        ("--gpus-per-task=a100:8 -c 32", "--gpus 8(A100) --cpus 32"),
+        ("--gres=gpu:2 --gpus-per-task=1", "--gpus 2"),
+        ("--gpus-per-node=2 --cpus-per-gpu=4 --mem-per-gpu=8G", "--gpus 2 --cpus 8 --memory 16384M"),
+        ("--cpus-per-gpu=4 --mem-per-gpu=8G", ""),
         ("-n 4 -c 2", "--cpus 8"),
         ("-n 5 -N 2 -c2", "--nodes 2 --cpus 6"),
         ("--ntasks-per-node=2 --cpus-per-task=3 --mem-per-cpu=1G", "--cpus 6 --memory 6144M"),
@@ -79,7 +84,7 @@ def test_options_without_a_counterpart_are_named_once_and_take_their_values_alon
     "said",
     [
         "-n x", "-c 0", "--nodes=", "--gres=fpga:1", "--gres=gpu:x:y", "-G 3 -N 2", "--mem=much", "--mem=0", "-p a,b",
-        "word", "-d afterany:3", "-d afterok:1,afterok:2?afterok:3", "-t",
+        "word", "--gpus-per-task=x:y:z", "-d afterany:3", "-d afterok:1,afterok:2?afterok:3", "-t",
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_is_told(said: str) -> None:
@@ -148,3 +153,22 @@ def test_what_is_not_heeded_is_told(tmp_path: Path, capsys: pytest.CaptureFixtur
     _, said = dry(tmp_path, capsys, "#SBATCH --qos=high -M x\necho\n# GFLOW -p 3\n")
     assert "train.sh: ignored #SBATCH --qos, -M: Dovetail has no equivalent" in said
     assert "train.sh: 1 #SBATCH or # GFLOW lines behind the first command are not read" in said
+
+
+def test_a_script_for_slurm_has_slurms_variables_and_keeps_those_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(submit, "submit", lambda submission, **_: seen.append(submission))
+    script = tmp_path / "train.sh"
+    for text in ("#SBATCH -c 4 -n 2\n# GFLOW --env A=1 --env B=1\n", "# GFLOW --env A=1 --env B=1\n"):
+        script.write_text(text)
+        assert run("gbatch", arguments=["--env", "B=2", "--env", "SLURM_NTASKS=3", str(script)], prog="gbatch") == 0
+    number = "$(DOVETAIL_JOB_ID)"
+    assert [each.env for each in seen] == [
+        {
+            "SLURM_JOB_ID": number, "SLURM_JOBID": number, "SLURM_NTASKS": "3", "SLURM_CPUS_PER_TASK": "4",
+            "A": "1", "B": "2",
+        },
+        {"A": "1", "B": "2", "SLURM_NTASKS": "3"},
+    ]  # fmt: skip
