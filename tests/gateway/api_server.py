@@ -41,7 +41,8 @@ class GatewayApiServer(ApiServer):
     """`users` by token. `reviews` and `requests` are what was asked, with the user's name; `identified` are
     the users of SelfSubjectReviews.
 
-    A log that is followed ends once `log_ends` is set. `log_refusal`: logs get that answer.
+    A log that is followed ends once `log_ends` is set. `log_refusal`: logs get that answer. Those of the pods
+    `log_breaks` break off after their first line.
     `events` are those of every object. `answer` is the status of every HistoryQuery, `questions` are their specs.
     Watches show changes `late_seconds` after they happen. The operator comes between the next `quota_writes` reads and
     writes of a quota.
@@ -75,6 +76,7 @@ class GatewayApiServer(ApiServer):
         self.questions: list[dict[str, Any]] = []
         self.answer: dict[str, Any] = {"answered": True, "records": [], "next": ""}
         self.log_refusal: tuple[int, str] | None = None
+        self.log_breaks: set[str] = set()
         self.events: list[dict[str, Any]] = [
             {"metadata": {"name": "e"}, "type": "Normal", "reason": "Queued", "message": "it waits"}
         ]
@@ -211,6 +213,10 @@ class GatewayApiServer(ApiServer):
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(f"lines of {request.match_info['name']}\n".encode())
+        if request.match_info["name"] in self.log_breaks:
+            assert request.transport is not None
+            request.transport.abort()
+            return response
         if request.query.get("follow") == "true":
             await self.log_ends.wait()
             await response.write(b"the last line\n")

@@ -201,3 +201,21 @@ async def test_as_many_last_lines_are_asked_for_as_the_query_says(
 ) -> None:
     await face.get(f"{LOGS}{query}", token="red-token")
     assert [each.get("tailLines") for each in api.log_queries] == [asked]
+
+
+@pytest.mark.parametrize("follow", ["false", "true"])
+@pytest.mark.parametrize(("query", "breaks"), [("worker=0", "two-0"), ("workers=2", "two-0"), ("workers=2", "two-1")])
+async def test_a_log_that_breaks_off_is_not_sent_as_if_it_were_whole(
+    api: GatewayApiServer, face: Face, query: str, breaks: str, follow: str
+) -> None:
+    put_workers(api, "two", workers=2, pods=[0, 1])
+    await face.until_like(api)
+    path = f"{face.url}/api/v3/jobs/red/two/logs?{query}&follow={follow}"
+    api.log_breaks.add(breaks)
+    async with asyncio.timeout(20), face.session.get(path, headers=RED) as response:
+        with pytest.raises(aiohttp.ClientError):
+            await response.content.read()
+    api.log_breaks.clear()
+    api.log_ends.set()
+    async with asyncio.timeout(20), face.session.get(path, headers=RED) as response:
+        assert b"lines of two-0" in await response.content.read()
