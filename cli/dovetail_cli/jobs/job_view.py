@@ -13,6 +13,7 @@ from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS, PODS
 from dovetail.kube.errors import KubeError
 from dovetail.kube.reflector import Reflector
+from dovetail.pods.tenancy import is_of_earlier_job
 from dovetail_cli.cluster.connection import Cluster
 
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -85,7 +86,8 @@ class JobView:
     @property
     def pods(self) -> list[Pod]:
         """The job's pods, oldest first."""
-        return sorted(self._pods.store.values(), key=lambda pod: pod.metadata.creation_timestamp or "")
+        own = (pod for pod in self._pods.store.values() if not is_of_earlier_job(pod, number=self._job.status.number))
+        return sorted(own, key=lambda pod: pod.metadata.creation_timestamp or "")
 
     def pod(self, uid: str) -> Pod | None:
         """The pod of that UID; None once it is deleted."""

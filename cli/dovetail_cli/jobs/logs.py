@@ -14,6 +14,7 @@ from dovetail.api.historyquery import JobRecord
 from dovetail.api.reasons.problems import LOG_GONE
 from dovetail.api.resources import PODS
 from dovetail.kube.errors import NotFound, StatusError
+from dovetail.pods.tenancy import is_of_earlier_job
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.selection import parse_one
 from dovetail.query.jobs.states import is_unfinished, phase_of
@@ -75,7 +76,8 @@ async def newest_pods(cluster: Cluster, *, job: GPUJob) -> dict[int, Pod]:
     pods, _ = await cluster.client.list(
         PODS, as_type=Pod, namespace=cluster.namespace, label_selector=f"{names.LABEL_JOB}={job.metadata.name}"
     )
-    newest = {worker_of(pod): pod for pod in sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or "")}
+    own = (pod for pod in pods if not is_of_earlier_job(pod, number=job.status.number))
+    newest = {worker_of(pod): pod for pod in sorted(own, key=lambda pod: pod.metadata.creation_timestamp or "")}
     return dict(sorted(newest.items()))
 
 

@@ -15,6 +15,7 @@ from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS, PODS
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.reflector import Reflector
+from dovetail.pods.tenancy import is_of_earlier_job
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster import this_machine
@@ -165,6 +166,7 @@ async def _exit_code(cluster: Cluster, *, job: GPUJob) -> int:
     ended = [
         each.state.terminated.exit_code
         for pod in found.items
+        if not is_of_earlier_job(pod, number=job.status.number)
         for each in pod.status.container_statuses
         if each.state.terminated is not None
     ]

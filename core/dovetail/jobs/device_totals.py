@@ -17,6 +17,7 @@ from dovetail.api.gpunode import Device, GPUNode, TenantTotal
 from dovetail.formats.durations import human, moment
 from dovetail.jobs.memory_use import with_peak
 from dovetail.jobs.runs import run_seconds
+from dovetail.pods.tenancy import is_of_earlier_job
 
 # An agent that is down must not count its last report for hours.
 _MOST_SECONDS: Final = 600.0
@@ -46,11 +47,12 @@ def carried_on(
 def with_figures_so_far(job: GPUJob, *, pods: Iterable[Pod], gpunodes: Mapping[str, GPUNode], now: datetime) -> GPUJob:
     """The job with the figures of its current run added to its status; the job itself if it does not run.
 
-    `pods` are the job's, `gpunodes` the nodes by name.
+    `pods` have the job's name, `gpunodes` are the nodes by name.
     """
     if job.status.phase != "Running":
         return job
-    found = [total for pod in pods if not is_terminated(pod) for total in _of_pod(pod, gpunodes=gpunodes, now=now)]
+    own = [pod for pod in pods if not is_terminated(pod) and not is_of_earlier_job(pod, number=job.status.number)]
+    found = [total for pod in own for total in _of_pod(pod, gpunodes=gpunodes, now=now)]
     measured = combined(job.status.measured, totals=found)
     memory = with_peak(job, mib=max((total.peak_mib for total in found), default=0))
     ran = run_seconds(job.status, now=now)

@@ -31,7 +31,7 @@ from dovetail.kube.queries.node_pools import watch_node_pools
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resource_slices import SliceWatch
 from dovetail.pods.assumed_allocation import assumed_pod
-from dovetail.pods.tenancy import job_of
+from dovetail.pods.tenancy import is_of_earlier_job, job_of
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.reviews import ALLOWED_SECONDS, Reviews
 from dovetail_gateway.access.visibility import Visibility
@@ -214,7 +214,9 @@ class ClusterCache:
         return [
             pod
             for pod in self._pods.store.values()
-            if pod.metadata.namespace == meta.namespace and pod.metadata.labels.get(names.LABEL_JOB) == meta.name
+            if pod.metadata.namespace == meta.namespace
+            and pod.metadata.labels.get(names.LABEL_JOB) == meta.name
+            and not is_of_earlier_job(pod, number=job.status.number)
         ]
 
     def with_figures(self, job: GPUJob, *, now: datetime) -> GPUJob:

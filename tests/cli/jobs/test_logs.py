@@ -11,6 +11,7 @@ from dovetail.api.gpujob import ArraySpec, GPUJob, GPUJobSpec
 from dovetail.query.jobs.selection import parse_one
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.jobs import details, logs
+from dovetail_cli.jobs.job_view import JobView
 from dovetail_cli.ui.errors import CommandError
 from tests.cli.builders import ago, make_job
 from tests.cli.jobs.test_history import asked, script
@@ -52,6 +53,19 @@ async def test_the_log_is_that_of_the_workers_newest_pod(api: Api, cluster: Clus
     assert await logs._read(cluster, pod=found, tail=5) == b"loss 0.1\n"
     (seen,) = api.of(f"GET {PODS}/new/log")
     assert seen.query == {"container": "main", "tailLines": "5"}
+
+
+async def test_a_pod_of_an_earlier_job_of_its_name_has_no_log_of_this_one(api: Api, cluster: Cluster) -> None:
+    earlier = make_worker_pod("earlier", worker=0)
+    earlier["metadata"]["labels"] = {"dovetail.dev/job-number": "3"}
+    answer_pods(api, earlier)
+    answer_pods(api, earlier)
+    assert await logs.worker_pod(cluster, job=make_job(phase="Queued"), worker=0) is None
+    assert await logs.worker_pod(cluster, job=make_job(phase="Queued", number=4), worker=0) is None
+    view = JobView(cluster, job=make_job(phase="Queued", number=4))
+    for pod in (earlier, make_worker_pod("seat", worker=0)):
+        view._pods._store[pod["metadata"]["uid"]] = msgspec.convert(pod, Pod)
+    assert [pod.metadata.name for pod in view.pods] == ["seat"]
 
 
 async def test_a_worker_that_cannot_be_is_refused(cluster: Cluster) -> None:

@@ -109,9 +109,10 @@ def submitted(*called: str) -> list[GPUJob]:
     return [job_of(name, number=at, phase="Queued") for at, name in enumerate(called, start=1)]
 
 
-def of_pods(*codes: int) -> Answer:
+def of_pods(*codes: int, **labels: str) -> Answer:
     states = [{"name": "main", "state": {"terminated": {"exitCode": code}}} for code in codes]
-    pod = {"metadata": {"name": "p", "namespace": "default"}, "status": {"containerStatuses": states}}
+    meta = {"name": "p", "namespace": "default", "labels": labels}
+    pod = {"metadata": meta, "status": {"containerStatuses": states}}
     return Answer(body={"metadata": {"resourceVersion": "1"}, "items": [pod] if codes else []})
 
 
@@ -177,12 +178,23 @@ async def test_a_wait_of_no_time_says_what_is_known_of_each_job(
     assert capsys.readouterr().out == "Job 1 has not ended: Queued.\nJob 2 has not ended: Queued.\n"
 
 
-@pytest.mark.parametrize(("answer", "code"), [(of_pods(1, 7), 7), (of_pods(0), 1), (of_pods(), 1), (refusal(403), 1)])
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (of_pods(1, 7), 7),
+        (of_pods(0), 1),
+        (of_pods(), 1),
+        (refusal(403), 1),
+        (of_pods(7, **{names.LABEL_JOB_NUMBER: "4"}), 7),
+        # Of an earlier job of its name.
+        (of_pods(7, **{names.LABEL_JOB_NUMBER: "3"}), 1),
+    ],
+)
 async def test_the_code_of_a_failed_job_is_its_programs_as_far_as_pods_say(
     api: Api, cluster: Cluster, answer: Answer, code: int
 ) -> None:
     api.answer("GET /api/v1/namespaces/default/pods", answer)
-    assert await wait._exit_code(cluster, job=cli_job("a", phase="Failed")) == code
+    assert await wait._exit_code(cluster, job=cli_job("a", phase="Failed", number=4)) == code
 
 
 async def test_what_is_submitted_with_wait_ends_with_the_jobs_code_and_prints_no_result(

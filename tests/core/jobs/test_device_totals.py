@@ -9,6 +9,7 @@ import pytest
 from dovetail.api.gpujob import Measured
 from dovetail.api.gpunode import Device, GPUNode, TenantTotal
 from dovetail.jobs.device_totals import carried_on, seconds_since, with_figures_so_far
+from dovetail.names import LABEL_JOB_NUMBER
 from tests.operator_.builders import NOW, at, make_job, make_pod
 
 
@@ -77,6 +78,16 @@ def test_a_running_job_has_what_was_measured_of_its_pods_and_of_its_runs_before(
     assert found.measured == Measured(mean_utilization=0.75, device_seconds=400)
     assert found.memory is not None
     assert (found.memory.peak_mib, found.memory.basis) == (70, "b")
+
+
+def test_a_pod_of_an_earlier_job_of_its_name_does_not_count() -> None:
+    pods = [make_pod(node="n1", meta={"uid": "own"}), make_pod(node="n1", meta={"uid": "seat"})]
+    pods.append(make_pod(node="n1", meta={"uid": "earlier", "labels": {LABEL_JOB_NUMBER: "3"}}))
+    pods[0].metadata.labels[LABEL_JOB_NUMBER] = "4"
+    totals = [total(pod.metadata.uid, mean=1.0, seconds=10) for pod in pods]
+    node = gpunode(device(1.0, *totals))
+    found = with_figures_so_far(job(number=4), pods=pods, gpunodes={"n1": node}, now=NOW).status
+    assert found.measured == Measured(mean_utilization=1.0, device_seconds=20)
 
 
 @pytest.mark.parametrize(

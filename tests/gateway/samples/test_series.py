@@ -13,6 +13,7 @@ from dovetail_gateway.samples.schema import CURVES, LAYOUTS, SAMPLES
 from dovetail_gateway.samples.store import SampleStore
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
+from tests.gateway.openapi import table
 from tests.gateway.samples.week import BEGIN, sampling
 
 
@@ -121,6 +122,37 @@ async def test_a_finished_job_keeps_its_curves_and_marks_when_its_object_is_gone
         ("Started", "2026-11-01T00:00:00Z", ["a"]),
         ("Ended", "2026-11-01T00:10:00Z", ["a"]),
     ]
+
+
+async def test_a_job_has_nothing_of_the_one_before_it_whose_name_it_has(api: GatewayApiServer, tmp_path: Path) -> None:
+    """The last pod of that one still ends."""
+    before = make_job(
+        "train", namespace="red", number=7, user="canary", status=running("2026-11-01T00:00:00Z", number=7)
+    )
+    pod = make_bound_pod("canary-0", namespace="red", job="train", number=7, device="a-0")
+    api.put("gpujobs", before)
+    api.put("pods", pod)
+    async with sampling(api, file=tmp_path / "s.db") as it:
+        await it.face.until_like(api)
+        await it.steps(20)
+        api.delete("gpujobs", "red/train")
+        api.put("pods", {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": it.clock.text}})
+        waits = {"phase": "Queued", "number": 8, "reason": "Resources", "message": "Need 1 GPU, only 0 available"}
+        successor = make_job("train", namespace="red", number=8, status=waits)
+        successor["metadata"]["uid"] = "its-successor"
+        api.put("gpujobs", successor)
+        api.delete("pods", "red/train-0")
+        await it.face.until_like(api)
+        await it.steps(2)
+        await it.series("of=Job&namespace=red&name=train", status=404)
+        asked = [each for each in table() if each.method == "GET" and "/jobs/{namespace}/{name}" in each.path]
+        for each in asked:
+            found = await it.face.get(each.path.format(namespace="red", name="train"), token="admin-token")
+            assert "canary" not in found.text, (each.operation, found.text)
+        api.delete("gpujobs", "red/train")
+        await it.face.until_like(api)
+        assert (await it.series("of=Job&namespace=red&name=train"))["items"][0]["promised"] == [1] * 20
+    assert len(asked) >= 5
 
 
 async def test_a_restart_elsewhere_is_a_move_and_a_preemption_has_a_mark(api: GatewayApiServer) -> None:
