@@ -109,13 +109,11 @@ async def refuse_if_hopeless(cluster: Cluster, *, job: GPUJob, answer: DryRun | 
     """Withdraw a job that no node of this cluster could ever run.
 
     Raises `CommandError` with what would help.
-
-    A MIG profile that no GPU has now may come: GPUs are partitioned for jobs that wait.
     """
     if answer is None or answer.outcome != "Never":
         return
     request = request_of_job(job)
-    if request is not None and request.mig:
+    if request is not None and request.may_be_partitioned_for:
         return
     otherwise = _otherwise(cluster, with_gpus=request is not None)
     why = f"{answer.message}{'' if answer.message.endswith('?') else '.'} {otherwise}"

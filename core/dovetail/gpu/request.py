@@ -157,6 +157,11 @@ class GPURequest:
         return self.share_milli == WHOLE_MILLI
 
     @property
+    def may_be_partitioned_for(self) -> bool:
+        """Whether devices that no node has now may come: GPUs are partitioned for the MIG profiles of waiting jobs."""
+        return bool(self.mig)
+
+    @property
     def names_memory(self) -> bool:
         """Whether it says how much memory it takes of each device."""
         return self.memory_mib is not None or self.memory_percent is not None

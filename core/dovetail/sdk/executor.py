@@ -4,23 +4,28 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Final, ParamSpec, TypeVar
 
 from dovetail.sdk.blocking.client import Client
 from dovetail.sdk.blocking.functions import FunctionJob, MapJob, MappedCall
-from dovetail.sdk.errors import DovetailError
+from dovetail.sdk.errors import BusyError, DovetailError, FunctionFailedError, UnreachableError
 from dovetail.sdk.functions.outcomes import is_hopeless
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _LOOK_SECONDS: Final = 0.1
+# Longer than a gateway or an API server takes to come back. Of a future nothing can ask again.
+_AWAY_SECONDS: Final = 600.0
+# Longer than the three attempts of a request.
+_APART_SECONDS: Final = 180.0
 
 
 class Executor(futures.Executor):
     """Runs each call as a job with the options of `Client.submit`, such as `gpu="1"`.
 
-    A call that can never start fails, and its job is cancelled.
+    A call that can never start fails, and its job is cancelled. A gateway that does not answer for ten minutes fails
+    the calls that wait for it.
     `submit` gives a `Future`: cancelling it cancels a job that has not started. `map` makes one array of all calls.
     A thread asks for the outcomes.
     """
@@ -30,24 +35,25 @@ class Executor(futures.Executor):
         self._client = Client() if client is None else client
         self._owns = client is None
         self._options = options
-        self._waiting: dict[futures.Future[Any], FunctionJob[Any]] = {}
+        self._waiting: list[_Waiting] = []
         self._changed = threading.Condition()
         self._maps: list[_Values] = []
-        self._closed = False
+        self._submitting = 0
+        self._closed = self._cancels = False
         self._thread: threading.Thread | None = None
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
         """Submit a call. Raises `DovetailError`, and `RuntimeError` after `shutdown`."""
-        with self._changed:
-            self._check_open()
-        job: FunctionJob[T] = self._client.submit(fn, *args, kwargs=kwargs, **self._options)
         future: futures.Future[T] = futures.Future()
-        with self._changed:
-            self._waiting[future] = job
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._follow, name="dovetail-executor", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+        with self._submission():
+            job: FunctionJob[T] = self._client.submit(fn, *args, kwargs=kwargs, **self._options)
+            with self._changed:
+                self._waiting.append(_Waiting(future, job=job))
+                if self._cancels:
+                    future.cancel()
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._follow, name="dovetail-executor", daemon=True)
+                    self._thread.start()
         return future
 
     def map(
@@ -59,76 +65,125 @@ class Executor(futures.Executor):
         this call.
         """
         del chunksize
-        with self._changed:
-            self._check_open()
-        elements = list(zip(*iterables, strict=False))
-        if not elements:
-            return iter(())
-        made = self._client.map(fn, *zip(*elements, strict=True), **self._options)
-        values = _Values(made, until=None if timeout is None else time.monotonic() + timeout)
-        with self._changed:
-            self._maps = [*(each for each in self._maps if not each.has_all), values]
+        with self._submission():
+            elements = list(zip(*iterables, strict=False))
+            if not elements:
+                return iter(())
+            made = self._client.map(fn, *zip(*elements, strict=True), **self._options)
+            values = _Values(made, until=None if timeout is None else time.monotonic() + timeout)
+            with self._changed:
+                self._maps = [*(each for each in self._maps if not each.has_all), values]
         return iter(values)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; with `wait`, wait for those that there are."""
         with self._changed:
             self._closed = True
+            self._cancels |= cancel_futures
             if cancel_futures:
-                for future in self._waiting:
-                    future.cancel()
+                for each in self._waiting:
+                    each.future.cancel()
             self._changed.notify_all()
+            if not wait:
+                return
+            # A call that another thread submits meanwhile is one of those that there are.
+            self._changed.wait_for(lambda: not self._submitting)
             thread, maps = self._thread, self._maps
-        if wait and thread is not None:
+        if thread is not None:
             thread.join()
-        if wait:
-            for values in maps:
-                values.take_all()
-        if wait and self._owns:
+        for values in maps:
+            values.take_all()
+        if self._owns:
             self._client.close()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError("cannot schedule new futures after shutdown")
+    @contextmanager
+    def _submission(self) -> Iterator[None]:
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._submitting += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._submitting -= 1
+                self._changed.notify_all()
 
     def _follow(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting and not self._closed:
-                    self._changed.wait()
-                if not self._waiting:
-                    return
-                now = dict(self._waiting)
-            for future, job in now.items():
-                if self._is_over(future, job=job):
+                self._changed.wait_for(lambda: self._waiting or (self._closed and not self._submitting))
+                now = list(self._waiting)
+            if not now:
+                return
+            for each in now:
+                if each.is_over():
                     with self._changed:
-                        del self._waiting[future]
+                        self._waiting.remove(each)
             with self._changed:
                 self._changed.wait(_LOOK_SECONDS)
 
-    def _is_over(self, future: futures.Future[Any], *, job: FunctionJob[Any]) -> bool:
-        """Whether the future has its end, after a look at the job."""
+
+class _Patience:
+    """Waits out failures of the gateway, up to ten minutes of them."""
+
+    def __init__(self) -> None:
+        self._first = self._last = -_APART_SECONDS
+
+    def answered(self) -> None:
+        self._last = -_APART_SECONDS
+
+    def waits_out(self, error: Exception) -> bool:
+        # What the function raised itself has its traceback as its cause.
+        if not isinstance(error, BusyError | UnreachableError) or isinstance(error.__cause__, FunctionFailedError):
+            return False
+        now = time.monotonic()
+        if now - self._last >= _APART_SECONDS:
+            self._first = now
+        self._last = now
+        return now - self._first < _AWAY_SECONDS
+
+
+class _Waiting:
+    """A future that has no end yet, and its job."""
+
+    def __init__(self, future: futures.Future[Any], *, job: FunctionJob[Any]) -> None:
+        self.future = future
+        self._job = job
+        self._patience = _Patience()
+        # From then on a future cannot be cancelled, or is known to be.
+        self._has_begun = False
+
+    def is_over(self) -> bool:
+        """Whether the future has its end and its job needs nothing more, after a look at the job."""
         try:
-            if future.cancelled():
-                future.set_running_or_notify_cancel()
-                job.cancel()
-                return True
-            over = job.done()
-            if not future.running() and (over or job.phase == "Running") and not future.set_running_or_notify_cancel():
-                job.cancel()
-                return True
-            if over:
-                try:
-                    future.set_result(job.result())
-                finally:
-                    _withdraw(job)
-        except DovetailError as error:
-            _fail(future, error=error)
-            return True
+            over = self._look()
         except Exception as error:  # noqa: BLE001 - what the function raised
-            _fail(future, error=error)
+            if self._patience.waits_out(error):
+                return False
+            self._fail(error)
             return True
+        self._patience.answered()
         return over
+
+    def _look(self) -> bool:
+        over = not self.future.cancelled() and self._job.done()
+        if not self._has_begun and (over or self.future.cancelled() or self._job.phase == "Running"):
+            self._has_begun = True
+            self.future.set_running_or_notify_cancel()
+        if self._has_begun and self.future.cancelled():
+            self._job.cancel()
+            return True
+        if over:
+            try:
+                self.future.set_result(self._job.result())
+            finally:
+                _withdraw(self._job)
+        return over
+
+    def _fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class _Values:
@@ -139,13 +194,16 @@ class _Values:
         self._until = until
         self._calls: Iterator[MappedCall] | None = None
         self._ended: dict[int, MappedCall] = {}
+        # Why the calls that have not ended can never start: a cancelled array does not say it.
+        self._never: DovetailError | None = None
+        self._patience = _Patience()
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[Any]:
         for index in range(len(self._made)):
             with self._lock:
                 while index not in self._ended:
-                    self._take_next()
+                    self._take_next(until=self._until)
             yield self._ended[index].value()
 
     @property
@@ -155,24 +213,33 @@ class _Values:
 
     def take_all(self) -> None:
         """Wait for the calls that have not ended; what they raised is raised where their values are asked for."""
-        with self._lock:
-            try:
-                for call in self._made.as_completed():
-                    self._ended[call.index] = call
-            except DovetailError:
-                _withdraw(self._made)
+        with self._lock, suppress(DovetailError):
+            self._calls = None
+            while not self.has_all:
+                self._take_next(until=None)
 
-    def _take_next(self) -> None:
+    def _take_next(self, *, until: float | None) -> None:
+        if self._never is not None:
+            _withdraw(self._made)
+            raise self._never
         if self._calls is None:
-            left = None if self._until is None else max(0.0, self._until - time.monotonic())
+            left = None if until is None else max(0.0, until - time.monotonic())
             self._calls = self._made.as_completed(timeout_seconds=left)
         try:
             call = next(self._calls)
-        except DovetailError:
+        except DovetailError as error:
             # A generator ends with what it raises: the next value needs another one.
             self._calls = None
-            _withdraw(self._made)
+            if self._patience.waits_out(error):
+                time.sleep(_LOOK_SECONDS)
+                return
+            if is_hopeless(self._made.row):
+                self._never = error
+                _withdraw(self._made)
             raise
+        if call.index not in self._ended:
+            # A new generator begins with those that have ended before.
+            self._patience.answered()
         self._ended[call.index] = call
 
 
@@ -181,8 +248,3 @@ def _withdraw(job: FunctionJob[Any] | MapJob) -> None:
     if is_hopeless(job.row):
         with suppress(DovetailError):
             job.cancel()
-
-
-def _fail(future: futures.Future[Any], *, error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)

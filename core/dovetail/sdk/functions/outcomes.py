@@ -3,19 +3,16 @@
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from dovetail.answers.jobs import JobRow
-from dovetail.api.reasons import codes
+from dovetail.api.reasons.codes import EXCEEDS_CAPACITY
 from dovetail.decoding import UnreadableError, decode
 from dovetail.gpu.request import RequestError, parse
 from dovetail.sdk.errors import FunctionFailedError
 from dovetail.sdk.functions import runner
-
-# The reason of a job that no node could ever run, not even one that is down or still to come.
-_NEVER: Final = codes.EXCEEDS_CAPACITY.code
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,14 +84,11 @@ def in_log(lines: Iterable[str], *, word: str) -> Outcome | None:
 
 
 def is_hopeless(row: JobRow) -> bool:
-    """Whether no node of the cluster could ever run the job, which waits all the same.
-
-    A MIG profile that no GPU has now may come: GPUs are partitioned for jobs that wait.
-    """
-    if row.phase != "Queued" or row.reason != _NEVER:
+    """Whether no node of the cluster could ever run the job, which waits all the same."""
+    if row.phase != "Queued" or row.reason != EXCEEDS_CAPACITY.code:
         return False
     try:
-        return not (row.request and parse(row.request).mig)
+        return not (row.request and parse(row.request).may_be_partitioned_for)
     except RequestError:
         return True
 
