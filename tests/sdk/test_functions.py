@@ -1,17 +1,14 @@
-"""Functions as jobs without a cluster: what is packed, what the runner does with it, and what comes back."""
+"""Functions as jobs without a cluster: what is refused, what is packed, how it travels, and what the log has."""
 
-import asyncio
 import base64
 import importlib
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
-from typing import Any
 
 import cloudpickle
 import msgspec
@@ -23,97 +20,7 @@ from dovetail.sdk.errors import InvalidError, UnreachableError
 from dovetail.sdk.functions import outcomes, packing, runner, travel
 from dovetail.sdk.functions.outcomes import Outcome
 from dovetail.sdk.specs import JobOptions
-
-SOURCE = Path(runner.__file__).read_text(encoding="utf-8")
-
-
-def packed(function: Callable[..., Any], *arguments: Any, along: bool = True, **named: Any) -> bytes:
-    return packing.pack(function, calls=[(arguments, named)], along=along)
-
-
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", SOURCE, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-        timeout=60,
-    )
-
-
-def in_folder(folder: Path, data: bytes, **environment: str) -> Outcome:
-    (folder / "call").write_bytes(data)
-    run(str(folder), **environment)
-    name = f"outcome-{environment.get('DOVETAIL_ARRAY_TASK_ID', 0)}-{environment.get('RANK', 0)}"
-    return outcomes.read((folder / name).read_bytes())
-
-
-def by_log(data: bytes) -> tuple[int, Outcome | None]:
-    sent = travel.send(data, data=None, python=None)
-    done = run(*sent.command[3:])
-    return done.returncode, outcomes.in_log(["noise", *done.stdout.splitlines()], word=sent.word)
-
-
-def raise_it(text: str) -> None:
-    raise KeyError(text)
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
-class OddError(Exception):
-    """An exception whose pickle cannot be read: its `__init__` takes other arguments than it passes on."""
-
-    def __init__(self, code: int, *, hint: str) -> None:
-        super().__init__(f"code {code}")
-        self.code = code
-        self.hint = hint
-
-
-def odd() -> None:
-    raise OddError(7, hint="lower lr")
-
-
-class CodeError(Exception):
-    """An exception whose pickle says something else: its `__init__` makes a sentence of its argument."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(f"code {code}")
-        self.code = code
-
-
-def coded() -> None:
-    raise CodeError(7)
-
-
-async def soon(value: int) -> int:
-    await asyncio.sleep(0)
-    return value
-
-
-def test_an_exception_with_arguments_of_its_own_comes_back_as_it_was() -> None:
-    found = by_log(packed(odd))[1]
-    assert found is not None
-    with pytest.raises(OddError, match="code 7") as raised:
-        found.value(of="job 7")
-    assert (raised.value.code, raised.value.hint) == (7, "lower lr")
-    assert isinstance(raised.value.__cause__, FunctionFailedError)
-
-
-def test_an_exception_that_makes_its_own_sentence_comes_back_with_it() -> None:
-    found = by_log(packed(coded))[1]
-    assert found is not None
-    with pytest.raises(CodeError) as raised:
-        found.value(of="job 7")
-    assert (str(raised.value), raised.value.code) == ("code 7", 7)
-
-
-def test_a_coroutine_function_runs_to_its_value() -> None:
-    found = by_log(packed(soon, 3))[1]
-    assert found is not None
-    assert found.value(of="job 7") == 3
+from tests.sdk.test_runner import by_log, packed
 
 
 @pytest.mark.parametrize(
@@ -156,73 +63,6 @@ def test_an_interpreter_that_this_machine_lacks_is_refused(tmp_path: Path) -> No
     with pytest.raises(InvalidError, match='python "/no/python": this machine has no such program'):
         travel.send(b"", data=tmp_path, python="/no/python")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_value_comes_back_by_a_file_and_by_the_log(tmp_path: Path) -> None:
-    data = packed(lambda a, *, b: {"sum": a + b}, 2, b=5)
-    assert in_folder(tmp_path, data).value(of="job 1") == {"sum": 7}
-    code, found = by_log(data)
-    assert found is not None
-    assert (code, found.value(of="job 1")) == (0, {"sum": 7})
-    assert (tmp_path / "outcome-0-0").stat().st_mode & 0o077 == 0
-
-
-def test_a_value_of_many_lines_comes_back_whole() -> None:
-    text = "".join(map(str, range(20_000)))
-    assert by_log(packed(lambda: text))[1].value(of="job 1") == text  # type: ignore[union-attr] # it is there
-
-
-def test_what_the_function_raises_is_raised_with_its_traceback() -> None:
-    code, found = by_log(packed(raise_it, "lr"))
-    assert code == 1
-    assert found is not None
-    with pytest.raises(KeyError, match="lr") as raised:
-        found.value(of="job 7")
-    cause = raised.value.__cause__
-    assert isinstance(cause, FunctionFailedError)
-    assert "in raise_it" in cause.traceback
-    assert str(cause).startswith("job 7: KeyError: 'lr'")
-
-
-def test_each_task_of_a_map_reads_its_own_arguments(tmp_path: Path) -> None:
-    calls: list[packing.Arguments] = [((each,), {}) for each in ("a", "bb", "ccc")]
-    data = packing.pack(len, calls=calls, along=False)
-    assert in_folder(tmp_path, data, DOVETAIL_ARRAY_TASK_ID="2").value(of="job 1") == 3
-
-
-def test_each_worker_of_a_gang_has_its_own_outcome(tmp_path: Path) -> None:
-    data = packed(lambda: os.environ["RANK"])
-    assert in_folder(tmp_path, data, RANK="3").value(of="job 1") == "3"
-
-
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
-        (packed(lambda: (x for x in "ab")), "its result, a generator, cannot be pickled: TypeError"),
-        (packed(lambda: b"x" * 2_000_000), "its result has 20000.. bytes, and at most 1048576 come back by the log"),
-        (packed(lambda: 1).replace(b'"python":[3,', b'"python":[4,'), "was sent from Python 4.*, and the job runs"),
-        (packed(lambda: sys.exit("gone")), "job 7: SystemExit: gone\n"),
-        (packed(interrupt), "job 7: KeyboardInterrupt: \n"),
-    ],
-)
-def test_without_a_value_the_reason_comes_back(data: bytes, problem: str) -> None:
-    code, found = by_log(data)
-    assert code == 1
-    assert found is not None
-    # Also for what would end the process that asks, such as SystemExit.
-    with pytest.raises(FunctionFailedError, match=problem):
-        found.value(of="job 7")
-
-
-def test_a_module_that_the_job_lacks_is_named() -> None:
-    class Away:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return __import__, ("no_such_module",)
-
-    found = by_log(packed(len, Away()))[1]
-    assert found is not None
-    with pytest.raises(FunctionFailedError, match="cannot be read in the job: ModuleNotFoundError"):
-        found.value(of="job 7")
 
 
 def test_what_cannot_be_pickled_is_refused_before_anything_is_submitted() -> None:
@@ -334,26 +174,6 @@ TEXT = base64.b64encode(msgspec.json.encode({"kind": "value", "text": "x"}) + b"
 )
 def test_an_outcome_in_a_log_is_whole_or_none(lines: list[str], *, found: bool) -> None:
     assert (outcomes.in_log(lines, word=WORD) is not None) is found
-
-
-class Hostile:
-    """What runs code where it is read."""
-
-    def __reduce__(self) -> Any:
-        return os.putenv, ("HOSTILE", "1")
-
-
-def print_and_die(data: str) -> None:
-    print(data, flush=True)
-    os._exit(9)
-
-
-def test_data_that_a_function_prints_are_no_outcome_of_it() -> None:
-    """A function prints what others have written, such as texts of a data set, and is then killed."""
-    forged = base64.b64encode(msgspec.json.encode({"kind": "value"}) + b"\n" + cloudpickle.dumps(Hostile())).decode()
-    others = travel.send(packed(len, "abc"), data=None, python=None).word
-    lines = [f"{runner.MARK} {before}1/1 {forged}" for before in ("", "- ", f"{WORD} ", f"{others} ")]
-    assert by_log(packed(print_and_die, "\n".join(lines))) == (9, None)
 
 
 class Mapped:

@@ -33,13 +33,14 @@ class Outcome:
     def value(self, *, of: str) -> Any:
         """The value. Raises the function's own error, from its traceback, or `FunctionFailedError` about the job.
 
-        What a function raises to end its process, such as SystemExit, would end this one: it is never raised here.
+        What a function raises to end its process or an iteration, such as SystemExit, would end one here: it is never
+        raised.
         """
         if self.kind == "value":
             return self._loaded(of=of)
         if self.kind == "error" and self.data:
             error = self._loaded(of=of)
-            if isinstance(error, Exception):
+            if isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration):
                 raise error from FunctionFailedError(of, problem=self.text, traceback=self.traceback)
         raise FunctionFailedError(of, problem=self.text, traceback=self.traceback)
 

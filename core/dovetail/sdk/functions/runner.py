@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 MARK = "dovetail-outcome"
@@ -24,8 +25,20 @@ MOST_PRINTED_BYTES = 1024 * 1024
 def main(words: "list[str]") -> int:
     """Call the function; the exit code is 1 if it has no value."""
     folder, word = ("", words[1]) if words[0] == "-" else (words[0], "")
+    process, place = os.getpid(), _place()
+    # A function may close or replace its standard output.
+    printing = os.dup(1) if word else -1
     outcome, data = _called(folder, parts=words[2:])
-    return 0 if _sent(folder, word=word, outcome=outcome, data=data) == "value" else 1
+    if os.getpid() == process:
+        _flush()
+        outcome, data = _kept(place, folder, outcome, data) if folder else _printed(printing, word, outcome, data)
+    # What a process that the function has forked comes to is no outcome of the call.
+    return 0 if outcome["kind"] == "value" else 1
+
+
+def _place() -> "tuple[str, str]":
+    """The task and the worker that this is. The function may set these variables for frameworks."""
+    return os.environ.get("DOVETAIL_ARRAY_TASK_ID") or "0", os.environ.get("RANK") or "0"
 
 
 def _called(folder: str, *, parts: "list[str]") -> "tuple[dict[str, str], bytes]":
@@ -53,7 +66,7 @@ def _outcome(file: "BinaryIO") -> "tuple[dict[str, str], bytes]":
         task = int(os.environ.get("DOVETAIL_ARRAY_TASK_ID") or 0) if len(header["calls"]) > 1 else 0
         file.seek(sum(header["calls"][:task]), 1)
         arguments, named = pickle.loads(file.read(header["calls"][task]))  # noqa: S301
-    except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
+    except BaseException as error:  # noqa: BLE001 - whatever a module does when it is imported
         return _failed(error, data=b"", before="the function cannot be read in the job: ")
     try:
         value = _awaited(function(*arguments, **named))
@@ -65,8 +78,8 @@ def _outcome(file: "BinaryIO") -> "tuple[dict[str, str], bytes]":
     try:
         return {"kind": "value", "text": ""}, cloudpickle.dumps(value)
     except Exception as error:  # noqa: BLE001 - whatever a __reduce__ raises
-        said = "its result, a {}, cannot be pickled: {}: {}"
-        return {"kind": "refused", "text": said.format(type(value).__name__, type(error).__name__, error)}, b""
+        said = "its result, a {}, cannot be pickled: {}".format(type(value).__name__, _text_of(error))  # noqa: UP032
+        return {"kind": "refused", "text": said}, b""
 
 
 def _awaited(value: "Any") -> "Any":
@@ -88,17 +101,14 @@ def _pickled(error: BaseException, *, cloudpickle: "Any") -> bytes:
     """
     import pickle
 
-    try:
+    with suppress(Exception):  # whatever a __reduce__, an __init__ or an argument's comparison raises
         data = cloudpickle.dumps(error)
-        try:
-            is_whole = pickle.loads(data).args == error.args  # noqa: S301 - it was made here
-        except Exception:  # noqa: BLE001 - whatever an __init__ or an argument's comparison raises
-            is_whole = False
-        if not is_whole:
-            data = cloudpickle.dumps(_Made(error))
-    except Exception:  # noqa: BLE001 - whatever a __reduce__ raises
+        if pickle.loads(data).args == error.args:  # noqa: S301 - it was made here
+            return bytes(data)
+    try:
+        return bytes(cloudpickle.dumps(_Made(error)))
+    except Exception:  # noqa: BLE001 - whatever an attribute's __reduce__ raises
         return b""
-    return bytes(data)
 
 
 class _Made:
@@ -121,10 +131,24 @@ def _remade(kind: "Any", *, arguments: "tuple[Any, ...]", attributes: "dict[str,
 
 
 def _failed(error: BaseException, *, data: bytes, before: str) -> "tuple[dict[str, str], bytes]":
-    lines = traceback.format_exception(type(error), error, error.__traceback__)
-    sys.stderr.write("".join(lines))
-    said = "{}{}: {}".format(before, type(error).__name__, error)  # noqa: UP032 - Python 3.6 reads this
-    return {"kind": "error" if not before else "refused", "text": said, "traceback": "".join(lines)}, data
+    trace = _readable("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+    with suppress(Exception):  # the function may have closed or replaced it
+        sys.stderr.write(trace)
+    kind = "error" if not before else "refused"
+    return {"kind": kind, "text": before + _text_of(error), "traceback": trace}, data
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as problem:  # noqa: BLE001 - whatever a __str__ raises
+        text = "(its text cannot be read: {})".format(type(problem).__name__)  # noqa: UP032 - Python 3.6 reads this
+    return _readable("{}: {}".format(type(error).__name__, text))  # noqa: UP032
+
+
+def _readable(text: str) -> str:
+    """The text without half of a pair of code units, as a name of a file has that is no UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _cloudpickle(source: bytes) -> "Any":
@@ -141,27 +165,38 @@ def _cloudpickle(source: bytes) -> "Any":
     return package
 
 
-def _sent(folder: str, *, word: str, outcome: "dict[str, str]", data: bytes) -> str:
-    """Send the outcome, or why it cannot be sent; the kind of what was sent."""
-    sys.stdout.flush()
-    if folder:
-        task, worker = os.environ.get("DOVETAIL_ARRAY_TASK_ID") or "0", os.environ.get("RANK") or "0"
-        path = os.path.join(folder, "outcome-{}-{}".format(task, worker))  # noqa: PTH118, UP032
-        handle = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(json.dumps(outcome).encode() + b"\n")
-            file.write(data)
-        os.replace(path + ".new", path)  # noqa: PTH105
-        return outcome["kind"]
+def _flush() -> None:
+    for stream in (sys.stdout, sys.__stdout__):
+        with suppress(Exception):  # the function may have closed or replaced it
+            stream.flush()  # type: ignore[union-attr] # None has none
+
+
+def _kept(
+    place: "tuple[str, str]", folder: str, outcome: "dict[str, str]", data: bytes
+) -> "tuple[dict[str, str], bytes]":
+    """The outcome, which is in its file now."""
+    path = os.path.join(folder, "outcome-{}-{}".format(*place))  # noqa: PTH118
+    handle = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(json.dumps(outcome).encode() + b"\n")
+        file.write(data)
+    os.replace(path + ".new", path)  # noqa: PTH105
+    return outcome, data
+
+
+def _printed(printing: int, word: str, outcome: "dict[str, str]", data: bytes) -> "tuple[dict[str, str], bytes]":
+    """The outcome, or why it cannot be printed, which is in the log now."""
     if len(data) > MOST_PRINTED_BYTES:
         said = "its result has {} bytes, and at most {} come back by the log: write it to a volume and return the path"
         outcome, data = {"kind": "refused", "text": said.format(len(data), MOST_PRINTED_BYTES)}, b""
     text = base64.b64encode(json.dumps(outcome).encode() + b"\n" + data).decode()
-    lines = [text[at : at + LINE_BYTES] for at in range(0, len(text), LINE_BYTES)]
-    for number, line in enumerate(lines, 1):
-        sys.stdout.write("{} {} {}/{} {}\n".format(MARK, word, number, len(lines), line))  # noqa: UP032
-    sys.stdout.flush()
-    return outcome["kind"]
+    parts = [text[at : at + LINE_BYTES] for at in range(0, len(text), LINE_BYTES)]
+    with os.fdopen(printing, "w") as log:
+        # The function may have begun a line.
+        log.write("\n")
+        for number, part in enumerate(parts, 1):
+            log.write("{} {} {}/{} {}\n".format(MARK, word, number, len(parts), part))  # noqa: UP032
+    return outcome, data
 
 
 if __name__ == "__main__":
