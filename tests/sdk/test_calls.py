@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -189,6 +190,32 @@ def test_what_is_no_success_and_has_no_message_is_no_gateways_answer(status: int
     with pytest.raises(errors.UnexpectedAnswerError, match=f"GET /api/v3/me: status {status} x+$") as caught:
         v3.me().answer(b"x" * 500, status=status, url="http://gw")
     assert len(str(caught.value)) < 350
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_page_of_a_proxy_about_a_gateway_that_is_away_says_later(status: int) -> None:
+    with pytest.raises(errors.BusyError, match=rf"^http://gw does not answer now: GET /api/v3/me: status {status} <p>"):
+        v3.me().answer(b"<p>Bad Gateway</p>", status=status, url="http://gw")
+
+
+ERRORS = [
+    errors.DovetailError("a"),
+    errors.SettingsError("a"),
+    errors.UnreachableError("http://gw", call="GET", problem="reset", attempts=3),
+    errors.UnexpectedAnswerError("http://gw", call="GET", problem="status 200"),
+    errors.refused(409, reason="Conflict", message="no room", suggestion="ask for less", fields=["spec.gpu"]),
+    errors.BusyError("later", status=503),
+    errors.WaitTimeoutError("it is not there", seconds=3, last="Queued"),
+    errors.FunctionFailedError("job 7", problem="it is Failed", traceback="in train"),
+    errors.AllocationLostError("hold-1", problem="it was deleted"),
+    errors.MissingExtraError("torch", extra="torch"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_comes_out_of_a_pool_of_processes_as_it_was(error: errors.DovetailError) -> None:
+    found = pickle.loads(pickle.dumps(error))
+    assert (type(found), str(found), found.args, vars(found)) == (type(error), str(error), error.args, vars(error))
 
 
 @pytest.mark.parametrize("status", [200, 201, 299])

@@ -349,14 +349,16 @@ def test_a_lease_is_as_long_as_the_api_allows(seconds: int, fits: bool) -> None:
 async def test_a_function_travels_in_the_command_of_its_job(api: GatewayApiServer, side: Side) -> None:
     async with side.inside(side.client()) as client:
         job = await side.call(client.submit, len, "abc", image="python:3.11", gpu=0, name="call")
-        mapped = await side.call(client.map, len, ["a", "bb"], image="python:3.11", at_once=1, name="calls")
+        more = {"name": "calls", "spec": {"priority": 9}}
+        mapped = await side.call(client.map, len, ["a", "bb"], image="python:3.11", at_once=1, **more)
     spec = api.objects["gpujobs"]["red/call"]["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     assert container["command"][:2] == ["python3", "-c"]
     assert container["command"][3] == "-"
     assert "workingDir" not in container
     assert (job.name, len(mapped)) == ("call", 2)
-    assert api.objects["gpujobs"]["red/calls"]["spec"]["array"] == {"indexes": "0-1", "parallelism": 1}
+    spec = api.objects["gpujobs"]["red/calls"]["spec"]
+    assert (spec["array"], spec["priority"]) == ({"indexes": "0-1", "parallelism": 1}, 9)
 
 
 @pytest.mark.parametrize(
@@ -366,6 +368,9 @@ async def test_a_function_travels_in_the_command_of_its_job(api: GatewayApiServe
         ("submit", (["echo"],), {"python": "python3"}, "arguments are for a function"),
         ("map", (len, []), {}, "map: there is no element"),
         ("map", (len, ["a"]), {"workers": 2}, "map: each call is one worker"),
+        ("map", (len, ["a"]), {"spec": {"array": {"indexes": "5"}}}, "spec has array, and the calls of a function are"),
+        ("submit", (len, "a"), {"spec": {"array": {"indexes": "5"}}}, "spec has array"),
+        ("submit", (len, "a"), {"spec": {"sweep": {}}}, "spec has sweep"),
     ],
 )
 async def test_what_cannot_be_called_is_refused(

@@ -1,14 +1,16 @@
 """Results of functions on a cluster: a gateway whose tasks end at drawn times, and that fails at drawn requests.
 
-Whatever fails in between, who asks again gets each call's own outcome: the value or the error that it has printed.
+Whatever fails in between, who asks again gets each call's own outcome: the value or the error that it has printed. Each
+test runs with asyncio and without, in virtual time: what blocks moves the clock of the loop.
 """
 
 import asyncio
 import base64
+import inspect
 import json
 import pickle
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Literal
@@ -22,14 +24,16 @@ from dovetail.jobs.array_indexes import as_text
 from dovetail.sdk.aio import functions as functions_module
 from dovetail.sdk.aio import jobs as jobs_module
 from dovetail.sdk.aio.functions import AsyncFunctionJob, AsyncMapJob
+from dovetail.sdk.blocking import functions as blocking_functions
+from dovetail.sdk.blocking import jobs as blocking_jobs
+from dovetail.sdk.blocking import runtime as blocking_runtime
+from dovetail.sdk.blocking.functions import FunctionJob, MapJob
 from dovetail.sdk.calls.call import Call
 from dovetail.sdk.errors import (
     BusyError,
-    DovetailError,
     FunctionFailedError,
     NotFoundError,
     UnreachableError,
-    WaitTimeoutError,
 )
 from dovetail.sdk.functions import outcomes
 from dovetail.sdk.functions.outcomes import begin_of
@@ -82,6 +86,7 @@ class Gateway:
     failing: set[int] = field(default_factory=set)
     is_map: bool = True
     asked: int = 0
+    said: dict[str, str] = field(default_factory=dict)
 
     def _fail(self) -> None:
         self.asked += 1
@@ -95,8 +100,7 @@ class Gateway:
     def _over(self, index: int) -> bool:
         return clock() - BEGIN >= self.work[index].seconds
 
-    async def send(self, call: Call[Any]) -> Any:
-        await asyncio.sleep(0.01)
+    def answer(self, call: Call[Any]) -> Any:
         self._fail()
         name = call.path.rpartition("/")[2]
         assert call.method == "GET"
@@ -107,16 +111,15 @@ class Gateway:
         good = [index for index in ended if self.work[index].end == "value"]
         tasks = {"succeededIndexes": as_text(good), "failedIndexes": as_text(set(ended) - set(good))}
         status = {"tasks": tasks} if self.is_map else {}
-        return JobDetails(row=row(self._phase(range(len(self.work)))), spec={}, status=status)
+        said = {"phase": self._phase(range(len(self.work))), **self.said}
+        return JobDetails(row=row(**said), spec={}, status=status)
 
     def _phase(self, of: Any) -> str:
         if not all(self._over(index) for index in of):
             return "Running"
         return "Succeeded" if all(self.work[index].end == "value" for index in of) else "Failed"
 
-    @asynccontextmanager
-    async def lines(self, call: Call[Any]) -> AsyncIterator[AsyncIterator[str]]:
-        await asyncio.sleep(0.01)
+    def log(self, call: Call[Any]) -> list[str]:
         self._fail()
         name = call.path.split("/")[-2]
         index = int(name.removeprefix("train-t")) if self.is_map else int(call.query["worker"])
@@ -124,8 +127,31 @@ class Gateway:
         if work.end == "killed" and index % 2:
             raise NotFoundError("the pod is gone", status=404)
         text = work.printed(index)
-        if clock() - BEGIN < work.seconds + work.late:
-            text = text[: len(NOISE) + 2]
+        return text if clock() - BEGIN >= work.seconds + work.late else text[: len(NOISE) + 2]
+
+    def made(self, face: str, *, sent: Sent = SENT) -> Any:
+        """The map or gang, as one face of the SDK has it."""
+        transport = {"aio": Transport, "blocking": BlockingTransport}[face](self)
+        options: Any = {"transport": transport, "sent": sent}
+        if self.is_map:
+            kind: Any = {"aio": AsyncMapJob, "blocking": MapJob}[face]
+            return kind(row("Queued"), calls=len(self.work), **options)
+        kind = {"aio": AsyncFunctionJob, "blocking": FunctionJob}[face]
+        return kind(row("Queued"), workers=len(self.work), **options)
+
+
+@dataclass(frozen=True)
+class Transport:
+    gateway: Gateway
+
+    async def send(self, call: Call[Any]) -> Any:
+        await asyncio.sleep(0.01)
+        return self.gateway.answer(call)
+
+    @asynccontextmanager
+    async def lines(self, call: Call[Any]) -> AsyncIterator[AsyncIterator[str]]:
+        await asyncio.sleep(0.01)
+        text = self.gateway.log(call)
 
         async def each() -> AsyncIterator[str]:
             for line in text:
@@ -133,11 +159,42 @@ class Gateway:
 
         yield each()
 
-    def map(self) -> AsyncMapJob:
-        return AsyncMapJob(row("Queued"), transport=self, sent=SENT, calls=len(self.work))  # type: ignore[arg-type]
 
-    def gang(self) -> AsyncFunctionJob[Any]:
-        return AsyncFunctionJob(row("Queued"), transport=self, sent=SENT, workers=len(self.work))  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class BlockingTransport:
+    gateway: Gateway
+
+    def send(self, call: Call[Any]) -> Any:
+        sleep(0.01)
+        return self.gateway.answer(call)
+
+    @contextmanager
+    def lines(self, call: Call[Any]) -> Iterator[Iterator[str]]:
+        sleep(0.01)
+        yield iter(self.gateway.log(call))
+
+
+def sleep(seconds: float) -> None:
+    """Let time pass: nothing else runs in the loop meanwhile."""
+    asyncio.get_running_loop().now += seconds  # type: ignore[attr-defined] # a virtual one
+
+
+async def of(made: Any) -> Any:
+    """The result of a method of either face."""
+    return await made if inspect.isawaitable(made) else made
+
+
+async def each_of(made: Any) -> AsyncIterator[Any]:
+    """What an iterator of either face gives."""
+    if hasattr(made, "__aiter__"):
+        async for each in made:
+            yield each
+    else:
+        for each in made:
+            yield each
+
+
+both = pytest.mark.parametrize("face", ["aio", "blocking"])
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -146,8 +203,9 @@ def virtual() -> Any:
         monotonic = staticmethod(clock)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (functions_module, jobs_module):
+        for module in (functions_module, jobs_module, blocking_functions, blocking_jobs):
             patch.setattr(module, "time", Clock)
+        patch.setattr(blocking_runtime, "sleep", sleep)
         yield
 
 
@@ -190,15 +248,18 @@ def test_only_a_job_that_can_never_start_is_not_waited_for(
     assert outcomes.is_hopeless(row(phase, reason=reason, request=request_)) is hopeless
 
 
+@both
 @given(work=works, failing=failures)
-def test_each_call_of_a_map_has_its_own_outcome_whatever_fails_meanwhile(work: list[Work], failing: set[int]) -> None:
+def test_each_call_of_a_map_has_its_own_outcome_whatever_fails_meanwhile(
+    work: list[Work], failing: set[int], face: str
+) -> None:
     gateway = Gateway(work=work, failing=set(failing))
 
     async def collected() -> tuple[dict[int, Any], list[int]]:
-        made, found, order = gateway.map(), dict[int, Any](), list[int]()
+        made, found, order = gateway.made(face), dict[int, Any](), list[int]()
         while len(found) < len(work):
             try:
-                async for call in made.as_completed():
+                async for call in each_of(made.as_completed()):
                     if call.index not in found:
                         order.append(call.index)
                     found[call.index] = of_call(call)
@@ -214,15 +275,16 @@ def test_each_call_of_a_map_has_its_own_outcome_whatever_fails_meanwhile(work: l
     assert all(later >= earlier - 6 * len(work) for earlier, later in pairwise(ended))
 
 
+@both
 @given(work=works, failing=failures)
-def test_the_results_of_a_map_are_in_the_order_of_its_arguments(work: list[Work], failing: set[int]) -> None:
+def test_the_results_of_a_map_are_in_the_order_of_its_arguments(work: list[Work], failing: set[int], face: str) -> None:
     gateway = Gateway(work=work, failing=set(failing))
 
     async def results() -> Any:
-        made = gateway.map()
+        made = gateway.made(face)
         while True:
             try:
-                return await made.results()
+                return await of(made.results())
             except (BusyError, UnreachableError):
                 continue
             except (OwnError, FunctionFailedError) as error:
@@ -237,19 +299,20 @@ def test_the_results_of_a_map_are_in_the_order_of_its_arguments(work: list[Work]
         assert said_of(found) == first.outcome(index)
 
 
+@both
 @given(work=works, failing=failures)
-def test_a_gang_has_the_outcome_of_each_worker_by_rank(work: list[Work], failing: set[int]) -> None:
+def test_a_gang_has_the_outcome_of_each_worker_by_rank(work: list[Work], failing: set[int], face: str) -> None:
     gateway = Gateway(work=work, failing=set(failing), is_map=False)
 
     async def result() -> Any:
-        made = gateway.gang()
+        made = gateway.made(face)
         while True:
             try:
-                return await made.result()
+                return await of(made.result())
             except (BusyError, UnreachableError):
                 continue
             except (OwnError, FunctionFailedError) as error:
-                return error, await made.exception()
+                return error, await of(made.exception())
 
     found = virtual_time.run(result())
     found, again = found if isinstance(found, tuple) else (found, None)
@@ -261,20 +324,6 @@ def test_a_gang_has_the_outcome_of_each_worker_by_rank(work: list[Work], failing
     else:
         values = [index * 11 for index in range(len(work))]
         assert found == (values if len(work) > 1 else values[0])
-
-
-@pytest.mark.parametrize("seconds", [0, 2.0, 7.5])
-def test_a_result_that_does_not_come_in_time_says_how_many_are_missing(seconds: float) -> None:
-    gateway = Gateway(work=[Work(seconds=1), Work(seconds=100)])
-
-    async def waited() -> tuple[DovetailError, float]:
-        with pytest.raises(WaitTimeoutError) as caught:
-            await gateway.map().results(timeout_seconds=seconds)
-        return caught.value, clock() - BEGIN
-
-    error, took = virtual_time.run(waited())
-    assert str(error).startswith(f"{1 if seconds else 2} of 2 calls of red/train have not ended within {seconds:g} s")
-    assert seconds <= took < seconds + 0.2
 
 
 def test_of_a_call_that_ran_again_the_last_outcome_counts() -> None:

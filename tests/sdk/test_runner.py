@@ -293,19 +293,21 @@ def test_a_function_that_ends_its_process_well_has_no_value_and_no_error() -> No
     assert (code, found.value(of="job 7")) == (0, None)
 
 
-def forks() -> str:
+def forks(code: int) -> str:
     child = os.fork()
     if child == 0:
         return "of the child"
     os.waitpid(child, 0)
+    if code:
+        os._exit(code)
     return "of the function"
 
 
 def test_a_process_that_a_function_forks_has_no_outcome_of_its_own(tmp_path: Path) -> None:
-    assert in_folder(tmp_path, packed(forks), by=run).value(of="job 7") == "of the function"
-    done = by_log(packed(forks), by=run)
-    assert done[1] is not None
-    assert done[1].value(of="job 7") == "of the function"
+    assert by_log(packed(forks, 9), by=run) == (9, None)
+    with pytest.raises(FileNotFoundError):
+        in_folder(tmp_path, packed(forks, 9), by=run)
+    assert in_folder(tmp_path, packed(forks, 0), by=run).value(of="job 7") == "of the function"
 
 
 def of_worker_9() -> int:

@@ -17,8 +17,8 @@ DovetailError
 └── MissingExtraError      a package is not installed; the message has the command
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dovetail.api.meta import MessageDetail
@@ -30,6 +30,10 @@ class DovetailError(Exception):
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in place of a traceback: the sentence, without the frames of this package."""
         return [f"{type(self).__name__}: {self}"]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What pickles it, as a pool of processes does: `args` are the sentence, and no arguments of the class."""
+        return _remade, (type(self), self.args, self.__dict__)
 
 
 class SettingsError(DovetailError, ValueError):
@@ -137,6 +141,13 @@ class MissingExtraError(DovetailError, ImportError):
         super().__init__(f"{package} is not installed: pip install 'dovetail-gpu[{extra}]'")
 
 
+def _remade(kind: type[DovetailError], args: tuple[Any, ...], attributes: Mapping[str, Any]) -> DovetailError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
+
 _BY_STATUS: dict[int, type[RefusedError]] = {
     400: InvalidError,
     401: UnauthorizedError,
@@ -150,6 +161,11 @@ _BY_STATUS: dict[int, type[RefusedError]] = {
     503: BusyError,
     504: BusyError,
 }
+
+
+def is_later(status: int) -> bool:
+    """Whether this status says, also from a proxy, that the gateway cannot answer now."""
+    return _BY_STATUS.get(status) is BusyError
 
 
 def refused(

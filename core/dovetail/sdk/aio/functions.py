@@ -110,7 +110,9 @@ class AsyncFunctionJob(AsyncJob, Generic[T]):
         return found or _none(self.row)
 
     def _keep(self, found: dict[int, Outcome | None]) -> bool:
-        self._outcomes = {worker: each for worker, each in found.items() if each is not None}
+        # Another thread or task may have read them first, and removed the files.
+        if not self._outcomes:
+            self._outcomes = {worker: each for worker, each in found.items() if each is not None}
         self._sent.forget()
         return True
 

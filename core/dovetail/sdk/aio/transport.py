@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from dovetail.sdk.aio import runtime
 from dovetail.sdk.calls.call import Call
 from dovetail.sdk.discovery import Connection
-from dovetail.sdk.errors import UnreachableError
+from dovetail.sdk.errors import UnreachableError, is_later
 
 if TYPE_CHECKING:
     import httpx2
@@ -19,7 +19,6 @@ TIMEOUT_SECONDS: Final = 40.0
 _ATTEMPTS: Final = 3
 _FIRST_PAUSE_SECONDS: Final = 0.2
 _LONGEST_PAUSE_SECONDS: Final = 10.0
-_LATER: Final = frozenset({429, 502, 503, 504})
 
 
 class AsyncTransport:
@@ -63,7 +62,7 @@ class AsyncTransport:
             if last or not (unsent or call.repeatable):
                 raise self._unreachable(call, error=error, attempts=attempt) from error
             return _FIRST_PAUSE_SECONDS * 2.0 ** (attempt - 1)
-        if response.status_code in _LATER and call.repeatable and not last:
+        if is_later(response.status_code) and call.repeatable and not last:
             return _asked_pause(response.headers.get("Retry-After", ""))
         return response
 

@@ -118,14 +118,26 @@ class Client:
         if options.get("workers", 1) != 1:
             raise InvalidError("map: each call is one worker; leave workers out", status=422, reason="Invalid")
         array = {"indexes": f"0-{len(calls) - 1}"} | ({} if at_once is None else {"parallelism": at_once})
-        options["spec"] = {"array": array, **(options.get("spec") or {})}
-        row, sent = self._call(function, calls=calls, python=python, options=options)
+        row, sent = self._call(function, calls=calls, python=python, options=options, array=array)
         return MapJob(row, transport=self._transport, sent=sent, calls=len(calls))
 
     def _call(
-        self, function: Callable[..., Any], *, calls: Sequence[Arguments], python: str | None, options: JobOptions
+        self,
+        function: Callable[..., Any],
+        *,
+        calls: Sequence[Arguments],
+        python: str | None,
+        options: JobOptions,
+        array: Mapping[str, Any] | None = None,
     ) -> tuple[SubmittedJob, Sent]:
         """The job that calls a function, and the way on which its outcomes come back."""
+        spec = options.get("spec") or {}
+        for field in ("array", "sweep"):
+            if field in spec:
+                problem = f"spec has {field}, and the calls of a function are those of map; leave it out"
+                raise InvalidError(problem, status=422, reason="Invalid")
+        if array is not None:
+            options["spec"] = {**spec, "array": array}
         data = self._transport.connection.local_data
         packed = packing.pack(function, calls=calls, along=data is None)
         sent = travel.send(packed, data=data, python=python, key=options.get("key"))

@@ -10,7 +10,7 @@ import msgspec
 from dovetail.api.meta import MessageDetail
 from dovetail.decoding import UnreadableError, decode
 from dovetail.sdk.discovery import Connection
-from dovetail.sdk.errors import InvalidError, RefusedError, UnexpectedAnswerError, refused
+from dovetail.sdk.errors import InvalidError, RefusedError, UnexpectedAnswerError, is_later, refused
 
 T = TypeVar("T")
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
@@ -85,7 +85,11 @@ class Call(Generic[T]):
         message = error.message or error.detail
         if not message:
             text = content[:_SHOWN].decode(errors="replace").strip()
-            return UnexpectedAnswerError(url, call=self.name, problem=f"status {status} {text}".strip())
+            problem = f"status {status} {text}".strip()
+            if is_later(status):
+                # A proxy's page about a gateway that is away.
+                return refused(status, reason="", message=f"{url} does not answer now: {self.name}: {problem}")
+            return UnexpectedAnswerError(url, call=self.name, problem=problem)
         fields = [str(each.get("field", "")) for each in error.errors]
         return refused(
             status,
