@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import threading
 from typing import Any, Final
 
 import pytest
@@ -97,6 +98,15 @@ async def test_the_lease_is_renewed(api: GatewayApiServer, side: Side) -> None:
         (key,) = reservations(api)
         await until(lambda: "renewTime" in api.objects["gpujobs"][key]["spec"]["reservation"])
     assert reservations(api) == []
+    assert [thread for thread in threading.enumerate() if thread.name == "dovetail-periodic"] == []
+
+
+@pytest.mark.usefixtures("scheduling")
+async def test_a_reservation_that_another_process_finds_is_renewed_as_of_now(api: GatewayApiServer, side: Side) -> None:
+    async with side.inside(side.client()) as client, side.inside(client.allocation(lease_seconds=30)) as allocation:
+        job = await side.call(client.job, allocation.name)
+        await side.call(job.renew)
+        assert "renewTime" in api.objects["gpujobs"][f"red/{allocation.name}"]["spec"]["reservation"]
 
 
 @pytest.mark.usefixtures("scheduling", "soon")

@@ -163,6 +163,16 @@ def test_each_future_ends_as_its_job_whatever_order_they_end_in(seed: int) -> No
     assert (executor._waiting, client.closed) == ([], 0), "a client that was given stays open"
 
 
+def test_an_executor_that_is_forgotten_keeps_no_script_from_ending() -> None:
+    executor = Executor(Client())  # type: ignore[arg-type]
+    future = executor.submit(len, "abc")
+    (thread,) = [each for each in threading.enumerate() if each.name == "dovetail-executor"]
+    assert thread.daemon
+    assert future.cancel()
+    executor.shutdown()
+    assert not thread.is_alive()
+
+
 def test_a_future_that_is_cancelled_just_before_its_job_runs_cancels_it() -> None:
     client = Client()
     executor = Executor(client)  # type: ignore[arg-type]

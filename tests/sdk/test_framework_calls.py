@@ -370,6 +370,50 @@ def test_the_model_of_a_training_has_the_shape_of_its_data(monkeypatch: pytest.M
     assert shapes == [{"type": "mlp", "input_dim": 3, "hidden_units": [5], "output_dim": 5}]
 
 
+class Steps:
+    """What a training calls, in its order, and rows whose loss is their class."""
+
+    def __init__(self, torch: Any) -> None:
+        self.asked = list[str]()
+        batches = [[4, 0], [2, 1], [3]]
+        torch.tensor = lambda rows, device: Rows(rows)
+        torch.randperm = lambda count, device: SimpleNamespace(
+            split=lambda size: batches if (count, size) == (5, 2) else []
+        )
+        torch.optim = SimpleNamespace(Adam=lambda _, lr: SimpleNamespace(zero_grad=self._noting(f"zero_grad, lr {lr}")))
+        torch.nn.functional = SimpleNamespace(cross_entropy=lambda _, classes: sum(classes) / len(classes))
+        self.scaler = SimpleNamespace(
+            scale=lambda _: SimpleNamespace(backward=self._noting("backward")),
+            step=self._noting("step"),
+            update=self._noting("update"),
+        )
+
+    def _noting(self, word: str) -> Any:
+        return lambda *_: self.asked.append(word)
+
+
+class Rows(list[Any]):
+    """A tensor of rows, indexed by those of a batch."""
+
+    def __getitem__(self, batch: Any) -> Any:
+        return [list.__getitem__(self, at) for at in batch]
+
+
+def test_the_loss_of_an_epoch_is_the_mean_of_its_rows_also_with_a_smaller_last_batch(
+    torch: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = Steps(torch)
+    made = type("Model", (), {"parameters": list, "__call__": lambda _, rows: rows})()
+    monkeypatch.setattr(pytorch, "model", lambda *_, **__: made)
+    monkeypatch.setattr(pytorch.PyTorchSetup, "scaler", lambda _: steps.scaler)
+    setup = pytorch.setup(SETTINGS, allocated=True)
+    data = ([[each, each] for each in range(5)], [0, 1, 2, 3, 9])
+    params = {"epochs": 2, "batch_size": 2, "learning_rate": 0.5}
+    trained = mlp.train(params, data, device.TrainingDevice(allocation=None, setup=setup))
+    assert (trained.model, trained.losses) == (made, [3.0, 3.0])
+    assert steps.asked == ["zero_grad, lr 0.5", "backward", "step", "update"] * 6
+
+
 async def test_a_function_without_asyncio_trains_in_a_thread_of_its_own() -> None:
     """The loop stays free to renew the lease."""
     threads = list[threading.Thread]()

@@ -193,7 +193,14 @@ def held(gateway: Gateway, *, seconds: float, lease_seconds: int = 600, fails: b
             if fails:
                 raise ZeroDivisionError
 
-    virtual_time.run(hold())
+    async def hold_and_go_on() -> None:
+        try:
+            await hold()
+        finally:
+            # Nothing is renewed after the end of the block.
+            await asyncio.sleep(2 * lease_seconds)
+
+    virtual_time.run(hold_and_go_on())
     return made
 
 
