@@ -340,6 +340,15 @@ def take_output() -> int:
     return 7
 
 
+def close_files() -> int:
+    os.closerange(3, 64)
+    return 7
+
+
+def test_a_function_may_close_what_it_has_not_opened(tmp_path: Path) -> None:
+    assert in_folder(tmp_path, packed(close_files), by=run).value(of="job 7") == 7
+
+
 @pytest.mark.parametrize("function", [begin_a_line, lose_output, close_output, take_output])
 def test_whatever_a_function_does_to_its_output_its_value_comes_back(function: Callable[[], int], either: Run) -> None:
     found = by_log(packed(function), by=either)[1]

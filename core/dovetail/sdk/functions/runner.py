@@ -68,6 +68,8 @@ def _outcome(file: "BinaryIO") -> "tuple[dict[str, str], bytes]":
         arguments, named = pickle.loads(file.read(header["calls"][task]))  # noqa: S301
     except BaseException as error:  # noqa: BLE001 - whatever a module does when it is imported
         return _failed(error, data=b"", before="the function cannot be read in the job: ")
+    # A function may close what it has not opened, as a daemon does.
+    file.close()
     try:
         value = _awaited(function(*arguments, **named))
     except BaseException as error:  # noqa: BLE001 - the job's end is this outcome
