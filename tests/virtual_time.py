@@ -52,3 +52,10 @@ def run(scenario: Coroutine[Any, Any, T]) -> T:
 def clock() -> float:
     """The time of the scenario that runs."""
     return asyncio.get_running_loop().time()
+
+
+def pass_by(seconds: float) -> None:
+    """Let time pass for code that blocks: nothing else runs in the scenario meanwhile."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.now += seconds

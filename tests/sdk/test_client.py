@@ -377,6 +377,7 @@ async def test_what_cannot_be_called_is_refused(
     api: GatewayApiServer, side: Side, method: str, arguments: tuple[Any, ...], options: dict[str, Any], message: str
 ) -> None:
     async with side.inside(side.client()) as client:
-        with pytest.raises(errors.InvalidError, match=message):
+        with pytest.raises(errors.InvalidError, match=message) as refused:
             await side.call(getattr(client, method), *arguments, **options)
+    assert (refused.value.status, refused.value.reason) == (422, "Invalid")
     assert not [each for each in api.requests if each[1] == "create"]

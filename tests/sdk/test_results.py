@@ -43,7 +43,8 @@ from tests import virtual_time
 from tests.sdk.test_waits import row
 from tests.virtual_time import clock
 
-End = Literal["value", "error", "killed"]
+# A task that is gone has been deleted after its end.
+End = Literal["value", "error", "killed", "gone"]
 SENT: Final = Sent(command=("python3",), word="ab12")
 BEGIN: Final = 1000.0
 # Lines that a program prints before its outcome, and between its parts.
@@ -63,7 +64,7 @@ class Work:
     late: float = 0.0
 
     def printed(self, number: int) -> list[str]:
-        if self.end == "killed":
+        if self.end in ("killed", "gone"):
             return list(NOISE)
         data = pickle.dumps(number * 11 if self.end == "value" else OwnError(number))
         head = json.dumps({"kind": self.end, "text": f"OwnError: {number}"}).encode()
@@ -73,9 +74,12 @@ class Work:
         return [*NOISE, *(f"{begin}{at}/3 {part}" for at, part in enumerate(parts, start=1)), *NOISE[::2]]
 
     def outcome(self, number: int) -> Any:
-        return {"value": number * 11, "error": f"OwnError: {number}", "killed": "it is Failed and has no result"}[
-            self.end
-        ]
+        return {
+            "value": number * 11,
+            "error": f"OwnError: {number}",
+            "killed": "it is Failed and has no result",
+            "gone": "its task is gone, and its log with it",
+        }[self.end]
 
 
 @dataclass(kw_only=True)
@@ -106,6 +110,8 @@ class Gateway:
         assert call.method == "GET"
         if name.startswith("train-t"):
             index = int(name.removeprefix("train-t"))
+            if self.work[index].end == "gone":
+                raise NotFoundError("there is no such job", status=404)
             return JobDetails(row=row(self._phase([index]), name=name), spec={}, status={})
         ended = [index for index in range(len(self.work)) if self._over(index)]
         good = [index for index in ended if self.work[index].end == "value"]
@@ -124,7 +130,7 @@ class Gateway:
         name = call.path.split("/")[-2]
         index = int(name.removeprefix("train-t")) if self.is_map else int(call.query["worker"])
         work = self.work[index]
-        if work.end == "killed" and index % 2:
+        if work.end == "gone" or (work.end == "killed" and index % 2):
             raise NotFoundError("the pod is gone", status=404)
         text = work.printed(index)
         return text if clock() - BEGIN >= work.seconds + work.late else text[: len(NOISE) + 2]
@@ -165,18 +171,13 @@ class BlockingTransport:
     gateway: Gateway
 
     def send(self, call: Call[Any]) -> Any:
-        sleep(0.01)
+        virtual_time.pass_by(0.01)
         return self.gateway.answer(call)
 
     @contextmanager
     def lines(self, call: Call[Any]) -> Iterator[Iterator[str]]:
-        sleep(0.01)
+        virtual_time.pass_by(0.01)
         yield iter(self.gateway.log(call))
-
-
-def sleep(seconds: float) -> None:
-    """Let time pass: nothing else runs in the loop meanwhile."""
-    asyncio.get_running_loop().now += seconds  # type: ignore[attr-defined] # a virtual one
 
 
 async def of(made: Any) -> Any:
@@ -205,7 +206,7 @@ def virtual() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         for module in (functions_module, jobs_module, blocking_functions, blocking_jobs):
             patch.setattr(module, "time", Clock)
-        patch.setattr(blocking_runtime, "sleep", sleep)
+        patch.setattr(blocking_runtime, "sleep", virtual_time.pass_by)
         yield
 
 

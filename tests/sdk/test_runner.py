@@ -186,8 +186,39 @@ def test_what_the_function_raises_is_raised_with_its_traceback(either: Run) -> N
 
 def test_each_task_of_a_map_reads_its_own_arguments(tmp_path: Path) -> None:
     calls: list[packing.Arguments] = [((each,), {}) for each in ("a", "bb", "ccc")]
-    data = packing.pack(len, calls=calls, along=False)
-    assert in_folder(tmp_path, data, DOVETAIL_ARRAY_TASK_ID="2").value(of="job 1") == 3
+    for count in (1, 2, 3):
+        data = packing.pack(len, calls=calls[:count], along=False)
+        for task in range(count):
+            assert in_folder(tmp_path, data, DOVETAIL_ARRAY_TASK_ID=str(task)).value(of="job 1") == task + 1
+
+
+def test_a_function_that_is_one_call_has_its_arguments_in_any_task(tmp_path: Path) -> None:
+    assert in_folder(tmp_path, packed(len, "abc"), DOVETAIL_ARRAY_TASK_ID="5").value(of="job 1") == 3
+
+
+def submit(text: str) -> bytes:
+    return packing.pack(len, calls=[((text,), {})], along=False)
+
+
+def test_a_function_may_submit_another_one_from_its_job(either: Run) -> None:
+    found = by_log(packed(submit, "abc"), by=either)[1]
+    assert found is not None
+    inner = by_log(found.value(of="job 7"))[1]
+    assert inner is not None
+    assert inner.value(of="job 8") == 3
+
+
+def test_the_path_of_imports_is_that_of_the_submission_and_each_folder_is_searched_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path / "mine")
+    (tmp_path / "import_path.py").write_text("import sys\ndef found():\n    return sys.path\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import import_path  # type: ignore[import-not-found] # just written
+
+    found = in_folder(tmp_path, packed(import_path.found, along=False), by=run).value(of="job 1")
+    assert str(tmp_path / "mine") in found
+    assert sorted(set(found)) == sorted(found)
 
 
 def test_each_worker_of_a_gang_has_its_own_outcome(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -20,7 +21,9 @@ from dovetail.sdk.aio.allocations import AsyncAllocation
 from dovetail.sdk.aio.jobs import AsyncJob
 from dovetail.sdk.aio.manager import AsyncGPUResourceManager
 from dovetail.sdk.aio.tasks import AsyncTaskClient
+from dovetail.sdk.blocking import jobs as blocking_jobs
 from dovetail.sdk.blocking import runtime as threads
+from dovetail.sdk.blocking.jobs import Job
 from dovetail.sdk.calls.call import Call
 from tests import virtual_time
 from tests.sdk.test_views import ROW
@@ -39,6 +42,9 @@ class Gateway:
         self.asked: list[tuple[float, str, Any]] = []
 
     async def send(self, call: Call[Any]) -> Any:
+        return self.answer(call)
+
+    def answer(self, call: Call[Any]) -> Any:
         self.asked.append((clock() - 1000, call.name, call.body))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -63,19 +69,32 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
     class Clock:
         monotonic = staticmethod(clock)
 
-    for module in (jobs_module, tasks):
+    for module in (jobs_module, tasks, blocking_jobs):
         monkeypatch.setattr(module, "time", Clock)
+    monkeypatch.setattr(threads, "sleep", virtual_time.pass_by)
 
 
-def waited(gateway: Gateway, *, submitted: bool = False, **options: Any) -> Any:
-    async def wait() -> Any:
-        made = AsyncJob(row("Queued"), transport=gateway, submitted=submitted)  # type: ignore[arg-type]
-        return await made.wait(progress=False, **options)
-
-    return virtual_time.run(wait())
+Waited = Callable[..., Any]
 
 
-def test_a_wait_asks_soon_at_first_and_every_five_seconds_at_last() -> None:
+@pytest.fixture(params=["aio", "blocking"])
+def waited(request: pytest.FixtureRequest) -> Waited:
+    """Waits for a job of the gateway, as one face of the SDK does."""
+
+    def wait(gateway: Gateway, *, submitted: bool = False, **options: Any) -> Any:
+        async def until_then() -> Any:
+            if request.param == "blocking":
+                transport: Any = SimpleNamespace(send=gateway.answer)
+                return Job(row("Queued"), transport=transport, submitted=submitted).wait(progress=False, **options)
+            made = AsyncJob(row("Queued"), transport=gateway, submitted=submitted)  # type: ignore[arg-type]
+            return await made.wait(progress=False, **options)
+
+        return virtual_time.run(until_then())
+
+    return wait
+
+
+def test_a_wait_asks_soon_at_first_and_every_five_seconds_at_last(waited: Waited) -> None:
     gateway = Gateway(*[details("Queued")] * 20, details("Succeeded"))
     assert waited(gateway) == "Succeeded"
     gaps = [round(after - before, 2) for before, after in zip(gateway.times, gateway.times[1:], strict=False)]
@@ -85,7 +104,7 @@ def test_a_wait_asks_soon_at_first_and_every_five_seconds_at_last() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 0.1, 1, 7.5])
-def test_a_wait_ends_at_its_time_and_after_a_last_look(seconds: float) -> None:
+def test_a_wait_ends_at_its_time_and_after_a_last_look(seconds: float, waited: Waited) -> None:
     gateway = Gateway(details("Queued", position=4))
     with pytest.raises(
         errors.WaitTimeoutError, match=rf"within {seconds:g} s: Job 7 is Queued \(position 4\)$"
@@ -105,13 +124,15 @@ def test_a_wait_ends_at_its_time_and_after_a_last_look(seconds: float) -> None:
         (["Held"], "Held", "Held"),
     ],
 )
-def test_a_wait_ends_with_the_phase_or_the_end(phases: list[str], wanted: str | None, found: str) -> None:
+def test_a_wait_ends_with_the_phase_or_the_end(
+    phases: list[str], wanted: str | None, found: str, waited: Waited
+) -> None:
     gateway = Gateway(*map(details, phases))
     assert waited(gateway, phase=wanted) == found
     assert len(gateway.asked) == len(phases)
 
 
-def test_a_new_job_may_be_missing_for_five_seconds_and_no_longer() -> None:
+def test_a_new_job_may_be_missing_for_five_seconds_and_no_longer(waited: Waited) -> None:
     gateway = Gateway(GONE)
     with pytest.raises(errors.NotFoundError):
         waited(gateway, submitted=True)
@@ -120,7 +141,9 @@ def test_a_new_job_may_be_missing_for_five_seconds_and_no_longer() -> None:
 
 
 @pytest.mark.parametrize(("submitted", "answers"), [(False, [GONE]), (True, [details("Queued"), GONE])])
-def test_a_job_that_was_seen_or_is_not_new_is_missing_at_once(submitted: bool, answers: list[Answer]) -> None:
+def test_a_job_that_was_seen_or_is_not_new_is_missing_at_once(
+    submitted: bool, answers: list[Answer], waited: Waited
+) -> None:
     gateway = Gateway(*answers)
     with pytest.raises(errors.NotFoundError):
         waited(gateway, submitted=submitted)

@@ -217,9 +217,11 @@ class MapJob(Job):
         if found is not None:
             return found
         task = self._task(index)
-        if task is not None and self._sent.folder is None:
+        if task is None:
+            return _without_value("its task is gone, and its log with it")
+        if self._sent.folder is None:
             found = printed(task, worker=0, word=self._sent.word)
-        return found or _none(self.row if task is None else task.row)
+        return found or _none(task.row)
 
     def _task(self, index: int) -> Job | None:
         try:
@@ -271,8 +273,11 @@ def printed(job: Job, *, worker: int, word: str) -> Outcome | None:
 def _none(row: JobRow) -> Outcome:
     """The outcome of a job that ended without one."""
     why = row.message or row.reason
-    text = f"it is {row.phase} and has no result{f': {why}' if why else ''}"
-    return Outcome(kind="refused", text=text, traceback="", data=b"")
+    return _without_value(f"it is {row.phase} and has no result{f': {why}' if why else ''}")
+
+
+def _without_value(why: str) -> Outcome:
+    return Outcome(kind="refused", text=why, traceback="", data=b"")
 
 
 def _indexes(text: str | None) -> Sequence[int]:

@@ -34,7 +34,8 @@ def pack(function: Callable[..., Any], *, calls: Sequence[Arguments], along: boo
     with _by_value(_own_modules() if along else ()):
         parts = [_pickled(function, named=f"the function {_name(function)}")]
         parts += [_pickled((tuple(args), dict(named)), named="an argument") for args, named in calls]
-    source = zlib.compress(Path(cloudpickle.cloudpickle.__file__).read_bytes(), 9)
+    sent: bytes | None = getattr(cloudpickle, "SENT", None)
+    source = sent or zlib.compress(Path(cloudpickle.cloudpickle.__file__).read_bytes(), 9)
     header = {
         "python": list(sys.version_info[:2]),
         "path": [] if along else [str(Path(each).absolute()) for each in sys.path],

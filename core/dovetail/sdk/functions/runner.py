@@ -163,7 +163,8 @@ def _cloudpickle(source: bytes) -> "Any":
     sys.modules.update({"cloudpickle": package, "cloudpickle.cloudpickle": inner})
     exec(compile(zlib.decompress(source), "cloudpickle.py", "exec"), inner.__dict__)  # noqa: S102 - its user sent it
     package.__dict__.update({name: each for name, each in inner.__dict__.items() if not name.startswith("__")})
-    package.__dict__["cloudpickle"] = inner
+    # A function that submits others sends it on: there is no file to read it from.
+    package.__dict__.update({"cloudpickle": inner, "SENT": source})
     return package
 
 
