@@ -18,6 +18,7 @@ DovetailError
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class DovetailError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What pickles it, as a pool of processes does: `args` are the sentence, and no arguments of the class."""
-        return _remade, (type(self), self.args, self.__dict__)
+        return partial(_remade, args=self.args, attributes=self.__dict__), (type(self),)
 
 
 class SettingsError(DovetailError, ValueError):
@@ -141,7 +142,7 @@ class MissingExtraError(DovetailError, ImportError):
         super().__init__(f"{package} is not installed: pip install 'dovetail-gpu[{extra}]'")
 
 
-def _remade(kind: type[DovetailError], args: tuple[Any, ...], attributes: Mapping[str, Any]) -> DovetailError:
+def _remade(kind: type[DovetailError], *, args: tuple[Any, ...], attributes: Mapping[str, Any]) -> DovetailError:
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(attributes)

@@ -31,7 +31,10 @@ def main(words: "list[str]") -> int:
     outcome, data = _called(folder, parts=words[2:])
     if os.getpid() == process:
         _flush()
-        outcome, data = _kept(place, folder, outcome, data) if folder else _printed(printing, word, outcome, data)
+        if folder:
+            _keep(outcome, data=data, folder=folder, place=place)
+        else:
+            outcome = _printed(outcome, data=data, word=word, printing=printing)
     # What a process that the function has forked comes to is no outcome of the call.
     return 0 if outcome["kind"] == "value" else 1
 
@@ -174,20 +177,16 @@ def _flush() -> None:
             stream.flush()  # type: ignore[union-attr] # None has none
 
 
-def _kept(
-    place: "tuple[str, str]", folder: str, outcome: "dict[str, str]", data: bytes
-) -> "tuple[dict[str, str], bytes]":
-    """The outcome, which is in its file now."""
+def _keep(outcome: "dict[str, str]", *, data: bytes, folder: str, place: "tuple[str, str]") -> None:
     path = os.path.join(folder, "outcome-{}-{}".format(*place))  # noqa: PTH118
     handle = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(json.dumps(outcome).encode() + b"\n")
         file.write(data)
     os.replace(path + ".new", path)  # noqa: PTH105
-    return outcome, data
 
 
-def _printed(printing: int, word: str, outcome: "dict[str, str]", data: bytes) -> "tuple[dict[str, str], bytes]":
+def _printed(outcome: "dict[str, str]", *, data: bytes, word: str, printing: int) -> "dict[str, str]":
     """The outcome, or why it cannot be printed, which is in the log now."""
     if len(data) > MOST_PRINTED_BYTES:
         said = "its result has {} bytes, and at most {} come back by the log: write it to a volume and return the path"
@@ -199,7 +198,7 @@ def _printed(printing: int, word: str, outcome: "dict[str, str]", data: bytes) -
         log.write("\n")
         for number, part in enumerate(parts, 1):
             log.write("{} {} {}/{} {}\n".format(MARK, word, number, len(parts), part))  # noqa: UP032
-    return outcome, data
+    return outcome
 
 
 if __name__ == "__main__":
