@@ -1,7 +1,8 @@
 """Measure what running jobs cost while nothing happens to them: writes to the API server, and the CPU of all programs.
 
 Everything is real except the nodes' kubelets. The same sandbox is measured without a job and with one on each GPU; what
-the jobs cost is the difference. With `--other`, the operator, extender and webhook of another checkout take turns.
+the jobs cost is the difference. With `--other`, the operator, extender, webhook and agent of another checkout take
+turns.
 
     python benchmarks/at_rest.py [--nodes 15] [--seconds 60] [--rounds 1] [--other CHECKOUT] [--json FILE]
 """
@@ -27,8 +28,8 @@ from dovetail_sandbox.cluster import Cluster
 
 # Reports of devices and the signs of life of nodes and programs follow the clock, with jobs and without.
 OF_NODES: Final = ("leases", "gpunodes", "nodes")
-# After the last job runs: intermediate states and events are written within seconds, the mix within half a minute.
-SETTLING_SECONDS: Final = 45.0
+# After the last job runs: intermediate states and events are written within seconds, what was learned within a minute.
+SETTLING_SECONDS: Final = 75.0
 
 
 def main() -> None:
@@ -78,6 +79,7 @@ async def _turn(made: Cluster, client: Client, *, jobs: int, seconds: float) -> 
     return {
         "writes": sum(writes.values()),
         "writes_by_name": writes,
+        "of_nodes": {name: count for name, count in used.writes.items() if _resource(name) in OF_NODES},
         "ms_per_second_of_a_job": round(sum(by_program.values()), 4),
         "by_program": by_program,
         "idle_cores": {name: round(share, 4) for name, share in idle.items()},

@@ -24,9 +24,9 @@ from dovetail_sandbox import credential, progress, state
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.programs import locate
 
-ROOTS = ("core", "operator", "scheduler_extender", "admission_webhook", "sandbox")
+ROOTS = ("core", "operator", "scheduler_extender", "admission_webhook", "node_agent", "sandbox")
 OURS = ("operator", "extender", "agent", "webhook", "gateway")
-SWAPPED = ("operator", "extender", "webhook")
+SWAPPED = ("operator", "extender", "webhook", "agent")
 HERE = Path(__file__).resolve().parent.parent
 _TICKS = os.sysconf("SC_CLK_TCK")
 _COUNTED = re.compile(r"^apiserver_request_total\{(?P<labels>.*)\} (?P<count>\S+)$")

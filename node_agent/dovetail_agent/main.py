@@ -31,8 +31,10 @@ from dovetail_agent.report.publishing import Pace
 log = get_logger(__name__)
 
 # A watch sends something every minute: after three silent minutes the data is too old to report. `_BETWEEN_SECONDS` is
-# the shortest time between two reports of a node that differ only in load.
+# the shortest time between two reports of a node that differ only in load. Where only utilization differs, it is
+# `_BETWEEN_LOOKS`: the extender smooths utilization over twice as long, and each report costs the API server some 5 ms.
 _BETWEEN_SECONDS: Final = 5.0
+_BETWEEN_LOOKS: Final = 2
 _OLD_SECONDS: Final = 200.0
 _KUBELET_SOCKET: Final = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
@@ -130,12 +132,15 @@ async def _serve(args: argparse.Namespace, *, provider: Provider, settings: Sett
 
 def rules_of(settings: Settings) -> Rules:
     """Return the agent's part of the configuration."""
+    look_every = timedelta(seconds=settings.monitor_update_interval)
     return Rules(
-        look_every=timedelta(seconds=settings.monitor_update_interval),
+        look_every=look_every,
         pace=Pace(
             threshold=settings.resource_change_threshold,
             heartbeat=timedelta(seconds=settings.heartbeat_interval),
             between=timedelta(seconds=_BETWEEN_SECONDS),
+            between_utilization=_BETWEEN_LOOKS * look_every,
+            idle_below=settings.idle.below,
         ),
         turns_per_device=settings.tenants_per_device,
         vendors=settings.vendors,

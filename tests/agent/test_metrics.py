@@ -6,6 +6,7 @@ from msgspec.structs import replace as with_fields
 from prometheus_client import CollectorRegistry
 
 from dovetail.api.gpunodetenants import NodeTenant
+from dovetail.config.groups import IdlePolicy
 from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
@@ -124,10 +125,14 @@ def test_when_the_devices_were_read_is_told_even_where_they_cannot_be_read_now()
 
 
 def test_the_rules_are_the_configuration_s() -> None:
-    rules = rules_of(Settings(monitor_update_interval=7, heartbeat_interval=70, resource_change_threshold=0.1))
+    idle = IdlePolicy(below=0.2)
+    rules = rules_of(
+        Settings(monitor_update_interval=7, heartbeat_interval=70, resource_change_threshold=0.1, idle=idle)
+    )
     assert isinstance(rules, Rules)
     assert (rules.look_every.total_seconds(), rules.pace.heartbeat.total_seconds()) == (7, 70)
     assert (rules.pace.threshold, rules.turns_per_device) == (0.1, 4)
+    assert (rules.pace.between_utilization.total_seconds(), rules.pace.idle_below) == (14, 0.2)
 
 
 POD_LABELS = {

@@ -7,6 +7,7 @@ On change plus a heartbeat, it is a few.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,6 +24,7 @@ class Why(StrEnum):
     FIRST = "first"
     CHANGE = "change"
     LOAD = "load"
+    UTILIZATION = "utilization"
     HEARTBEAT = "heartbeat"
 
 
@@ -31,18 +33,22 @@ class Pace:
     """The load change (a ratio of the whole) that triggers a write, and the longest silence.
 
     `between` is the shortest time between two reports that differ only in load: it combines workers that start one
-    after the other.
+    after the other. `between_utilization` is that time where only utilization differs, which moves all the time and
+    which readers smooth. A device whose utilization rises to `idle_below` begins to work, and is not idle from then on.
     """
 
     threshold: float
     heartbeat: timedelta
     between: timedelta = timedelta()
+    between_utilization: timedelta = timedelta()
+    idle_below: float = 0.0
 
     def wait_seconds(self, why: Why | None, *, report: GPUNodeStatus, published: GPUNodeStatus | None) -> float:
         """How many seconds a report with this reason may wait; 0 for now."""
-        if why is not Why.LOAD or published is None:
+        pause = {Why.LOAD: self.between, Why.UTILIZATION: self.between_utilization}.get(why or Why.CHANGE)
+        if pause is None or published is None:
             return 0.0
-        return max(0.0, (self.between - (_time(report) - _time(published))).total_seconds())
+        return max(0.0, (pause - (_time(report) - _time(published))).total_seconds())
 
 
 def worth_publishing(report: GPUNodeStatus, *, published: GPUNodeStatus | None, pace: Pace) -> Why | None:
@@ -51,8 +57,8 @@ def worth_publishing(report: GPUNodeStatus, *, published: GPUNodeStatus | None, 
         return Why.FIRST
     if _lasting(report) != _lasting(published):
         return Why.CHANGE
-    if _load_moved(report, published=published, threshold=pace.threshold):
-        return Why.LOAD
+    if load := _moved(report, published=published, pace=pace):
+        return load
     if _time(report) - _time(published) >= pace.heartbeat:
         return Why.HEARTBEAT
     return None
@@ -94,18 +100,32 @@ def _lasting(status: GPUNodeStatus) -> GPUNodeStatus:
     )
 
 
-def _load_moved(report: GPUNodeStatus, *, published: GPUNodeStatus, threshold: float) -> bool:
-    if report.free != published.free:
-        return True
-    pairs = [
+def _moved(report: GPUNodeStatus, *, published: GPUNodeStatus, pace: Pace) -> Why | None:
+    pairs = list(zip(report.devices, published.devices, strict=True))
+    if report.free != published.free or any(_load_moved(now, before=before, pace=pace) for now, before in pairs):
+        return Why.LOAD
+    utilization = [
         (report.cpu_utilization, published.cpu_utilization),
         (report.memory_utilization, published.memory_utilization),
+        *((now.utilization, before.utilization) for now, before in pairs),
     ]
-    for now, before in zip(report.devices, published.devices, strict=True):
-        if _tenant_grew(now, before=before, threshold=threshold):
-            return True
-        pairs += zip(_load(now), _load(before), strict=True)
-    return any(abs(now - before) > threshold + _ROUNDING for now, before in pairs)
+    moved = any(_differ(now, before=before, threshold=pace.threshold) for now, before in utilization)
+    return Why.UTILIZATION if moved else None
+
+
+def _load_moved(now: Device, *, before: Device, pace: Pace) -> bool:
+    """Whether a device's memory has moved, or the device begins to work: an idle job may be ended."""
+    total = max(1, now.memory_mib)
+    moved = partial(_differ, threshold=pace.threshold)
+    return (
+        _tenant_grew(now, before=before, threshold=pace.threshold)
+        or moved(now.used_mib / total, before=before.used_mib / total)
+        or moved(now.foreign_mib / total, before=before.foreign_mib / total)
+        or (
+            before.utilization < pace.idle_below <= now.utilization
+            and moved(now.utilization, before=before.utilization)
+        )
+    )
 
 
 def _tenant_grew(now: Device, *, before: Device, threshold: float) -> bool:
@@ -117,6 +137,5 @@ def _tenant_grew(now: Device, *, before: Device, threshold: float) -> bool:
     return any(tenant.used_mib > used_before.get(tenant.uid, 0) * (1 + threshold) for tenant in now.tenants)
 
 
-def _load(device: Device) -> tuple[float, float, float]:
-    total = max(1, device.memory_mib)
-    return device.utilization, device.used_mib / total, device.foreign_mib / total
+def _differ(now: float, *, before: float, threshold: float) -> bool:
+    return abs(now - before) > threshold + _ROUNDING

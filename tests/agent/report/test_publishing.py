@@ -53,8 +53,9 @@ def test_an_object_without_a_report_gets_one() -> None:
     [
         pytest.param(seen(), None, id="nothing new"),
         pytest.param(seen(utilization=0.55), None, id="load moved by the threshold"),
-        pytest.param(seen(utilization=0.56), Why.LOAD, id="load moved beyond the threshold"),
-        pytest.param(seen(utilization=0.44), Why.LOAD, id="load fell beyond the threshold"),
+        pytest.param(seen(utilization=0.56), Why.UTILIZATION, id="load moved beyond the threshold"),
+        pytest.param(seen(utilization=0.44), Why.UTILIZATION, id="load fell beyond the threshold"),
+        pytest.param(seen(utilization=0.56, used_mib=151), Why.LOAD, id="memory moved with the load"),
         pytest.param(seen(used_mib=150), None, id="memory moved by the threshold of the total"),
         pytest.param(seen(used_mib=151), Why.LOAD, id="memory moved beyond it"),
         pytest.param(seen(foreign_mib=60), Why.LOAD, id="foreign memory appeared"),
@@ -66,7 +67,7 @@ def test_an_object_without_a_report_gets_one() -> None:
         pytest.param(seen(tenants=[use(0, uid="new")]), None, id="a new tenant uses none yet"),
         pytest.param(seen(tenants=[use(1, uid="new")]), Why.LOAD, id="a new tenant uses 1 MiB"),
         pytest.param(seen(tenants=[]), None, id="a tenant left"),
-        pytest.param(seen(cpu_utilization=0.2), Why.LOAD, id="the host's load moved"),
+        pytest.param(seen(cpu_utilization=0.2), Why.UTILIZATION, id="the host's load moved"),
         pytest.param(seen(cpu_utilization=0.05), None, id="the host's load moved by the threshold"),
         pytest.param(seen(foreign_mib=50), None, id="foreign memory appeared by the threshold of the total"),
         pytest.param(seen(foreign_mib=51), Why.LOAD, id="foreign memory appeared beyond it"),
@@ -85,7 +86,7 @@ def test_what_is_worth_a_write(now: GPUNodeStatus, why: Why | None) -> None:
 
 def test_a_threshold_of_zero_tells_every_change() -> None:
     pace = Pace(threshold=0.0, heartbeat=timedelta(seconds=300))
-    assert worth_publishing(seen(utilization=0.51), published=PUBLISHED, pace=pace) == Why.LOAD
+    assert worth_publishing(seen(utilization=0.51), published=PUBLISHED, pace=pace) == Why.UTILIZATION
     assert worth_publishing(seen(), published=PUBLISHED, pace=pace) is None
 
 
@@ -109,14 +110,33 @@ def test_an_error_that_comes_again_and_again_is_told_once() -> None:
 
 @pytest.mark.parametrize(
     ("why", "after_seconds", "wait"),
-    [(Why.LOAD, 1, 4.0), (Why.LOAD, 5, 0.0), (Why.CHANGE, 1, 0.0), (Why.FIRST, 1, 0.0), (None, 1, 0.0)],
-)
+    [
+        (Why.LOAD, 1, 4.0), (Why.LOAD, 5, 0.0), (Why.UTILIZATION, 30, 30.0), (Why.UTILIZATION, 60, 0.0),
+        (Why.CHANGE, 1, 0.0), (Why.FIRST, 1, 0.0), (None, 1, 0.0),
+    ],
+)  # fmt: skip
 def test_only_another_load_waits_for_more_of_its_kind(why: Why | None, after_seconds: float, wait: float) -> None:
-    pace = replace(PACE, between=timedelta(seconds=5))
+    pace = replace(PACE, between=timedelta(seconds=5), between_utilization=timedelta(seconds=60))
     assert pace.wait_seconds(why, report=seen(after_seconds=after_seconds), published=PUBLISHED) == wait
 
 
-@pytest.mark.parametrize(("used", "why"), [(0.05, None), (0.06, Why.LOAD)])
+@pytest.mark.parametrize(
+    ("before", "now", "why"),
+    [
+        pytest.param(0.1, 0.5, Why.LOAD, id="a device begins to work"),
+        pytest.param(0.1, 0.2, Why.LOAD, id="it is busy enough not to be idle"),
+        pytest.param(0.1, 0.19, Why.UTILIZATION, id="it is still idle"),
+        pytest.param(0.2, 0.5, Why.UTILIZATION, id="it was no longer idle before"),
+        pytest.param(0.5, 0.1, Why.UTILIZATION, id="it becomes idle"),
+        pytest.param(0.18, 0.21, None, id="it moved by less than the threshold"),
+    ],
+)
+def test_a_device_that_begins_to_work_is_reported_as_memory_is(before: float, now: float, why: Why | None) -> None:
+    published = msgspec.structs.replace(PUBLISHED, devices=[msgspec.structs.replace(DEVICE, utilization=before)])
+    assert worth_publishing(seen(utilization=now), published=published, pace=replace(PACE, idle_below=0.2)) == why
+
+
+@pytest.mark.parametrize(("used", "why"), [(0.05, None), (0.06, Why.UTILIZATION)])
 def test_the_hosts_memory_is_worth_a_write_beyond_the_threshold(used: float, why: Why | None) -> None:
     now = msgspec.structs.replace(seen(), memory_utilization=used)
     assert worth_publishing(now, published=PUBLISHED, pace=PACE) == why
@@ -126,11 +146,18 @@ SECOND = msgspec.structs.replace(DEVICE, index=1, uuid="GPU-1")
 BOTH = msgspec.structs.replace(PUBLISHED, devices=[DEVICE, SECOND])
 
 
-@pytest.mark.parametrize("changed", [{"utilization": 0.56}, {"used_mib": 151}, {"tenants": [use(106)]}])
-def test_the_load_of_any_device_is_worth_a_write(changed: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"utilization": 0.56}, Why.UTILIZATION),
+        ({"used_mib": 151}, Why.LOAD),
+        ({"tenants": [use(106)]}, Why.LOAD),
+    ],
+)
+def test_the_load_of_any_device_is_worth_a_write(changed: dict[str, Any], why: Why) -> None:
     first = seen(devices=[msgspec.structs.replace(DEVICE, **changed), SECOND])
     second = seen(devices=[DEVICE, msgspec.structs.replace(SECOND, **changed)])
-    assert [worth_publishing(each, published=BOTH, pace=PACE) for each in (first, second)] == [Why.LOAD] * 2
+    assert [worth_publishing(each, published=BOTH, pace=PACE) for each in (first, second)] == [why] * 2
     assert worth_publishing(seen(devices=[DEVICE, SECOND]), published=BOTH, pace=PACE) is None
 
 

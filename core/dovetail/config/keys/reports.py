@@ -23,7 +23,7 @@ class ReportKeys(BaseModel):
         low=0.0,
         high=1.0,
         unit="ratio",
-        description="The change of a measured ratio that the agent publishes at once.",
+        description="The change of a measured ratio that the agent publishes before the heartbeat.",
     )
     measurement_max_age: WholeNumber = number(
         660,
