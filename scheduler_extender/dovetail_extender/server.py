@@ -8,8 +8,7 @@ site can send a body without asking the server first only if it does not declare
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -149,23 +148,17 @@ class Verbs:
                 response.force_close()
                 return response
             body = await request.read()
-            with self._timed(verb):
-                try:
-                    return await handler(body)
-                except WireError as error:
-                    self._metrics.bad_requests.labels(verb).inc()
-                    log.warning("bad request", verb=verb, error=str(error))
-                    return web.Response(status=400, text=f"{error}\n")
+            started = time.perf_counter()
+            try:
+                return await handler(body)
+            except WireError as error:
+                self._metrics.bad_requests.labels(verb).inc()
+                log.warning("bad request", verb=verb, error=str(error))
+                return web.Response(status=400, text=f"{error}\n")
+            finally:
+                self._durations(verb).observe(time.perf_counter() - started)
 
         return serve
-
-    @contextmanager
-    def _timed(self, verb: str) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._durations(verb).observe(time.perf_counter() - started)
 
 
 def _wire(found: Filtered, *, nodes: Sequence[str]) -> FilterResult:

@@ -1,10 +1,14 @@
 """Where each kind lives in the API: group, version, plural, scope. Data and paths only."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
 from dovetail import names
+
+# What `quote` leaves as it is: nearly every name.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._~-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +35,8 @@ class Resource:
         root = f"/apis/{self.group}" if self.group else "/api"
         parts = ["namespaces", namespace, self.plural] if namespace else [self.plural]
         parts += [part for part in (name, subresource) if part]
-        return "/".join([root, self.version, *(quote(part, safe="") for part in parts)])
+        quoted = [part if _PLAIN.fullmatch(part) else quote(part, safe="") for part in parts]
+        return "/".join([root, self.version, *quoted])
 
 
 PODS: Final = Resource(plural="pods", kind="Pod")

@@ -65,7 +65,7 @@ class AiohttpSession:
     @asynccontextmanager
     async def _response(self, request: Request, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
         with self._reaching():
-            response = await self._session.request(
+            async with self._session.request(
                 request.method,
                 self._connection.server + request.path,
                 params=request.query,
@@ -75,9 +75,7 @@ class AiohttpSession:
                 # A write would be sent again without its guard, and credentials would go where no kubeconfig says.
                 allow_redirects=False,
                 **options,
-            )
-        async with response:
-            with self._reaching():
+            ) as response:
                 yield response
 
     async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -275,13 +275,15 @@ def peak(spec: PodSpec, *, resource: str, read: Callable[[Quantity], int]) -> in
             most = max(most, sidecars)
         else:
             most = max(most, sidecars + amount)
-    return max(most, sidecars + sum(_asked(container, resource=resource, read=read) for container in spec.containers))
+    for container in spec.containers:
+        sidecars += _asked(container, resource=resource, read=read)
+    return max(most, sidecars)
 
 
 def _asked(container: Container, *, resource: str, read: Callable[[Quantity], int]) -> int:
     amount = requested(container, resource=resource)
     value = read(amount)
     # In thousandths: as whole MiB, a few bytes below zero would round to zero.
-    if str(amount).startswith("-") and milli(amount) < 0:
+    if value <= 0 and str(amount).startswith("-") and milli(amount) < 0:
         raise QuantityError(amount)
     return value

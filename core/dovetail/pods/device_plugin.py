@@ -25,6 +25,9 @@ def vendor_devices(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
     kubelet counts the same.
     """
     mentioned = {name for each in every_container(spec) for name in (*each.resources.requests, *each.resources.limits)}
+    # Of nearly every pod: each pod that is seen comes here.
+    if mentioned.isdisjoint(vendors.resources):
+        return {}
     named = [name for name in vendors.resources if name in mentioned]
     amounts = {name: min(_MOST, peak(spec, resource=name, read=whole)) for name in named}
     return {name: amount for name, amount in amounts.items() if amount}
@@ -33,6 +36,8 @@ def vendor_devices(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
 def mig_devices(spec: PodSpec) -> dict[str, int]:
     """The number of MIG devices of NVIDIA's plugin that the pod holds at one time, by resource."""
     named = {name for each in every_container(spec) for name in each.resources.limits if is_mig(name)}
+    if not named:
+        return {}
     amounts = {name: min(_MOST, peak(spec, resource=name, read=whole)) for name in sorted(named)}
     return {name: amount for name, amount in amounts.items() if amount}
 

@@ -6,6 +6,7 @@ compares both on everything that `covers` accepts.
 
 from collections.abc import Callable, Collection
 
+from dovetail.api.gpujob import Workload
 from dovetail.engine.filter.device_choice import FreeDevices, needed_mib
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
@@ -36,6 +37,9 @@ class SingleNode:
         self.name = name
         self.node = node
         self.ledger = ledger
+        # The part of a shared device's memory that the ask's memory guard allows to promise.
+        guard = ask.guard_fraction
+        self.guard_fraction = ledger.limits.guard_fraction if guard is None else guard
         width = len(node.present)
         self.allowed_mib = [0] * width
         self.free_mib = [0] * width
@@ -49,12 +53,6 @@ class SingleNode:
             and node.pods_free > 0
             and (ask.gpu is None or len(self.slots) >= ask.gpu.count)
         )
-
-    @property
-    def guard_fraction(self) -> float:
-        """The part of a shared device's memory that the ask's memory guard allows to promise."""
-        fraction = self.ask.guard_fraction
-        return self.ledger.limits.guard_fraction if fraction is None else fraction
 
     def devices(self) -> FreeDevices:
         """The free devices, to choose from."""
@@ -118,7 +116,7 @@ class SingleNode:
         return (
             node.mode[slot] in {NO_MODE, MODE_CODES[ask.mode]}
             and self._has_a_turn(slot, gpu=gpu)
-            and self._takes_one_more(slot)
+            and (ask.workload is None or self._takes_one_more(slot, workload=ask.workload))
             and ((asked := gpu.memory_on(total)) is None or int(total * fraction) >= asked)
             and free >= needed_mib(ask, allowed_mib=allowed, total_mib=total)
         )
@@ -128,10 +126,8 @@ class SingleNode:
             return self.node.tenants[slot] < self.ledger.limits.turns_per_device
         return self.node.share_left[slot] >= gpu.share_milli
 
-    def _takes_one_more(self, slot: int) -> bool:
-        node, workload = self.node, self.ask.workload
-        if workload is None:
-            return True
+    def _takes_one_more(self, slot: int, *, workload: Workload) -> bool:
+        node = self.node
         if workload == "Training":
             return node.training[slot] < node.training_limit[slot]
         return node.inference[slot] < node.inference_limit[slot]

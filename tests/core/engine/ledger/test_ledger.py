@@ -49,6 +49,12 @@ class LedgerMachine(RuleBasedStateMachine):
     def place_again(self, key: str, node: str, text: str) -> None:
         self._try(key, node=node, ask=make_ask(text), hold=None)
 
+    @rule(key=keys)
+    def the_pod_is_bound(self, key: str) -> None:
+        if key in self.model:
+            self.ledger.commit(self.model[key])
+            self.holds.pop(key, None)
+
     @rule(key=consumes(keys))
     def release(self, key: str) -> None:
         assert self.ledger.release(key) == self.model.pop(key, None)
@@ -120,6 +126,14 @@ class LedgerMachine(RuleBasedStateMachine):
                     assert sum(part.share_milli for _, part in tenants) <= 1000
                 if "TimeShared" in modes:
                     assert len(tenants) <= self.ledger.limits.turns_per_device
+
+    @invariant()
+    def the_held_devices_are_those_of_the_holds(self) -> None:
+        held = self.ledger.columns(NODES).held
+        for at, node in enumerate(NODES):
+            of_holds = [part.uuid for key in self.holds for part in self.model[key].devices]
+            counts = [of_holds.count(device.uuid) for device in self.ledger.devices(node)]
+            assert held[at, : len(counts)].tolist() == counts
 
     @invariant()
     def what_is_shown_is_a_ratio_and_of_a_silent_node_what_is_promised(self) -> None:
