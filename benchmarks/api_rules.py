@@ -5,7 +5,6 @@ for each write.
 """
 
 import asyncio
-import subprocess
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Final
 import turns
 import yaml
 
-from dovetail_sandbox import progress
+from dovetail_sandbox import access, progress
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.installed import chart
 from dovetail_sandbox.programs import locate
@@ -44,11 +43,14 @@ async def use(made: Cluster, *, files: Mapping[str, Path], name: str | None) -> 
     """Put the objects of this checkout in force in place of all others; None for none."""
     wanted = _documents(files[name]) if name is not None else {}
     unwanted = {key: each for path in files.values() for key, each in _documents(path).items() if key not in wanted}
+    kubectl = locate.resolve(["kubectl"], report=progress.reporter())["kubectl"]
+    where = {"kubectl": kubectl, "kubeconfig": made.kubeconfig}
     if unwanted:
-        await _kubectl(made, "delete", "--ignore-not-found", documents=unwanted)
+        await asyncio.to_thread(access.delete, list(unwanted.values()), **where)
     if wanted:
-        # A CRD is too large for the annotation of a client-side apply.
-        await _kubectl(made, "apply", "--server-side", "--force-conflicts", documents=wanted)
+        # As the sandbox applies its chart: of another field manager, the fields that only one chart has would stay.
+        rendered = chart.Rendered(text="", objects=tuple(wanted.values()), workloads=())
+        await asyncio.to_thread(access.apply, rendered, **where)
 
 
 async def settled(made: Cluster, *, at_most: float = 0.1, seconds: float = 3.0, patience: float = 60.0) -> None:
@@ -68,11 +70,3 @@ async def settled(made: Cluster, *, at_most: float = 0.1, seconds: float = 3.0, 
 def _documents(path: Path) -> dict[_KIND_AND_NAME, dict[str, Any]]:
     documents = yaml.safe_load_all(path.read_text(encoding="utf-8"))
     return {(each["kind"], each["metadata"]["name"]): each for each in documents}
-
-
-async def _kubectl(made: Cluster, *words: str, documents: Mapping[_KIND_AND_NAME, dict[str, Any]]) -> None:
-    kubectl = locate.resolve(["kubectl"], report=progress.reporter())["kubectl"]
-    command = [str(kubectl), f"--kubeconfig={made.kubeconfig}", *words, "-f=-"]
-    text = yaml.safe_dump_all(documents.values())
-    done = await asyncio.to_thread(subprocess.run, command, input=text, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

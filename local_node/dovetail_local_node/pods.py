@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from dovetail import names
 from dovetail.api.builtin import is_terminal
 from dovetail.api.meta import EventType, key_of
 from dovetail.api.resources import PODS
@@ -30,7 +31,9 @@ def lean(pod: LocalPod) -> LocalPod:
         return pod
     containers = [Container(name=each.name, resources=each.resources) for each in pod.spec.containers]
     spec = replace(pod.spec, containers=containers, init_containers=[], volumes=[])
-    metadata = replace(pod.metadata, labels={}, annotations={}, owner_references=[], finalizers=[])
+    # One that ends while its life begins still runs nothing if it is a reservation.
+    labels = {key: value for key, value in pod.metadata.labels.items() if key == names.LABEL_RESERVATION}
+    metadata = replace(pod.metadata, labels=labels, annotations={}, owner_references=[], finalizers=[])
     return replace(pod, metadata=metadata, spec=spec)
 
 

@@ -11,6 +11,7 @@ have ended by then: `finish` waits for it.
 import asyncio
 import itertools
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -57,8 +58,9 @@ async def run(process: Process, *, liveness: str | None = None) -> None:
     kopf serves its liveness probe at the URL `liveness`. Raises the error that ended the work.
     """
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    # It warns that it takes no signals where it is not in the main thread. `stop_flag` ends it there.
-    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+    if threading.current_thread() is not threading.main_thread():
+        # It warns that it takes no signals there, where `stop_flag` ends it.
+        logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     try:
         await kopf.operator(
             registry=registry,

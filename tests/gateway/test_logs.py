@@ -6,8 +6,11 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import GPUJob
 from dovetail_gateway.access.reviews import USER_REVIEWS
 from dovetail_gateway.app import Options
+from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.open_streams import MOST_STREAMS, Times
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
@@ -155,6 +158,23 @@ async def test_several_workers_are_counted_from_the_one_that_is_named(api: Gatew
     for query, workers in (("worker=2&workers=2", [2, 3]), ("worker=3&workers=9", [3, 4]), ("workers=3", [0, 1, 2])):
         found = await face.get(f"/api/v3/jobs/red/five/logs?{query}", token="red-token")
         assert sorted(found.text.splitlines()) == [f"{each}│ lines of five-{each}" for each in workers]
+
+
+async def test_the_pods_of_many_workers_are_looked_up_once(
+    api: GatewayApiServer, face: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, pods_of = list[str](), ClusterCache.pods_of
+
+    def counted(cache: ClusterCache, job: GPUJob) -> list[Pod]:
+        asked.append(job.metadata.name)
+        return pods_of(cache, job)
+
+    put_workers(api, "many", workers=1000, pods=[4, 500])
+    await face.until_like(api)
+    monkeypatch.setattr(ClusterCache, "pods_of", counted)
+    found = await face.get("/api/v3/jobs/red/many/logs?workers=1000", token="red-token")
+    assert sorted(found.text.splitlines()) == ["4│ lines of many-4", "500│ lines of many-500"]
+    assert asked == ["many"]
 
 
 @pytest.mark.parametrize("there", [[1, 3], [3], []])

@@ -24,6 +24,7 @@ from dovetail_local_node.limits import choice, groups
 from dovetail_local_node.limits.groups import Groups, Hierarchy
 from dovetail_local_node.pod_life import Node, PodLife
 from dovetail_local_node.pod_object import LocalPod, LocalPodSpec, LocalPodStatus, Mount
+from dovetail_local_node.pods import lean
 from dovetail_local_node.runs import Run, Runs
 from tests.background import eventually
 from tests.core.kube.api import Answer, Api, refusal
@@ -553,6 +554,28 @@ async def test_a_process_that_left_its_job_ends_with_it(api: Api, live: Live, tm
     await live(builders.pod("sh", "-c", script), unreported_seconds=600)
     left = int((tmp_path / "pid").read_text())
     await eventually(lambda: identity.identify(left) is None)
+
+
+async def test_a_reservation_that_ends_while_its_life_begins_runs_nothing(
+    api: Api, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.answer(JOB, submitted_by("alice"))
+    api.answer(STATUS, *[Answer(body={"metadata": {"name": "train-0-abcde"}})] * 2)
+    made = builders.pod("touch", str(tmp_path / "touched"), labels={names.LABEL_RESERVATION: "true"})
+    life = PodLife(node=node, pod=made, unreported_seconds=0)
+    submitter = life._submitter
+
+    async def ends_meanwhile(_life: PodLife) -> str | None:
+        life.seen(lean(replace(made, status=replace(made.status, phase="Failed"))))
+        return await submitter()
+
+    monkeypatch.setattr(PodLife, "_submitter", ends_meanwhile)
+    living = asyncio.create_task(life.run())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await api.until(STATUS, count=1)
+        life.gone()
+        await living
+    assert not (tmp_path / "touched").exists()
 
 
 async def test_a_reservation_has_no_cgroup(api: Api, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

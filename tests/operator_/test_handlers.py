@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,32 @@ async def test_the_work_ends_in_its_own_time(end: Callable[[Work], None], connec
     end(work)
     await asyncio.wait_for(running, 20)
     assert work.ended_well
+
+
+@pytest.fixture
+def levels() -> Iterator[None]:
+    """Levels of loggers last as long as the process."""
+    loggers = [logging.getLogger(name) for name in ("kopf", "kopf._core.reactor.running")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.NOTSET)
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("levels")
+@pytest.mark.parametrize("main_thread", [True, False])
+async def test_kopf_warns_of_what_it_leaves_undone_but_not_that_a_thread_takes_no_signals(
+    connection: Connection, main_thread: bool
+) -> None:
+    work = Work()
+    work.stop.set()
+    if main_thread:
+        await asyncio.wait_for(handlers.run(work.process(connection)), 20)
+    else:
+        await asyncio.to_thread(asyncio.run, handlers.run(work.process(connection)))
+    assert logging.getLogger("kopf._core.reactor.running").isEnabledFor(logging.WARNING) == main_thread
 
 
 async def test_it_starts_as_a_user_without_a_name(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,10 +112,11 @@ def _as(program: Program, *, run: Callable[[], None]) -> None:
 
 
 def _exit_code(ended: object) -> int:
-    if isinstance(ended, str):
-        sys.stderr.write(f"{ended}\n")
-        return 1
-    return ended if isinstance(ended, int) else 0
+    """As Python has it for `sys.exit(ended)`."""
+    if ended is None or isinstance(ended, int):
+        return ended or 0
+    sys.stderr.write(f"{ended}\n")
+    return 1
 
 
 class _Environment(MutableMapping[str, str]):

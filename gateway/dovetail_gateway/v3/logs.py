@@ -80,26 +80,15 @@ class Logs:
 
     def _pods(self, job: GPUJob, *, wanted: LogQuery) -> dict[int, Pod]:
         """The newest pod of each wanted worker that has one. Raises `RequestFailedError` if none has."""
-        found = dict[int, Pod]()
-        refusals = list[RequestFailedError]()
-        end = min(job.spec.workers, wanted.worker + wanted.workers)
-        for worker in range(wanted.worker, max(end, wanted.worker + 1)):
-            try:
-                found[worker] = self._pod(job, worker=worker)
-            except RequestFailedError as error:
-                refusals.append(error)
-        if not found:
-            raise refusals[0]
-        return found
-
-    def _pod(self, job: GPUJob, *, worker: int) -> Pod:
-        """The newest pod of a worker. Raises `RequestFailedError`."""
-        if worker >= job.spec.workers:
-            sentence = says.NO_SUCH_WORKER(worker=worker, workers=job.spec.workers)
+        if wanted.worker >= job.spec.workers:
+            sentence = says.NO_SUCH_WORKER(worker=wanted.worker, workers=job.spec.workers)
             raise RequestFailedError(422, reason="Invalid", sentence=sentence)
-        own = [pod for pod in self._cache.pods_of(job) if pod.metadata.annotations.get(_INDEX, "0") == str(worker)]
-        found = max(own, key=lambda pod: pod.metadata.creation_timestamp, default=None)
-        if found is None:
+        newest = dict[str, Pod]()
+        for pod in sorted(self._cache.pods_of(job), key=lambda pod: pod.metadata.creation_timestamp):
+            newest[pod.metadata.annotations.get(_INDEX, "0")] = pod
+        workers = range(wanted.worker, min(job.spec.workers, wanted.worker + wanted.workers))
+        found = {worker: newest[str(worker)] for worker in workers if str(worker) in newest}
+        if not found:
             raise RequestFailedError(409, reason="NoLog", sentence=_nothing_to_read(job))
         return found
 

@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from dovetail.decoding import decode
+from dovetail.decoding import UnreadableError, decode
 from dovetail.process import identity, shared_process
 from dovetail.process.identity import ProcessId
 from dovetail.process.shared_process import Main, Program
@@ -172,9 +172,13 @@ class _Programs:
         self._none_left = threading.Condition(self._lock)
 
     def follow(self, commands: Iterator[bytes]) -> None:
-        """Do what each line says."""
+        """Do what each line says. One that cannot be read is said in the log of the process."""
         for line in commands:
-            command = decode(line, as_type=Command)
+            try:
+                command = decode(line, as_type=Command)
+            except UnreadableError as error:
+                sys.stderr.write(f"command ignored: {error}\n")
+                continue
             if command.start is not None:
                 self._start(command.start)
             elif program := self._running.get(command.end):

@@ -181,7 +181,7 @@ class Supervisor:
         for name, component in wanted.items():
             child = self.children.setdefault(name, Child(spec=component))
             if child.spec == component and child.startable and child.start_at <= now:
-                self._start(child, now=now)
+                self._start(child, now=now, shared=desired.one_process)
             if desired.settled and child.is_awake and child.started_at + AWAKE_SECONDS <= now:
                 child.rests = True
                 self._ask_to_end(child, now=now)
@@ -218,11 +218,11 @@ class Supervisor:
             self.children[ended.name].ended(how, success=ended.code == 0, now=now)
             _print_line(f"{ended.name} ended: {how}")
 
-    def _start(self, child: Child, *, now: float) -> None:
+    def _start(self, child: Child, *, now: float, shared: bool) -> None:
         spec = child.spec
         Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
         try:
-            process = self._spawned(spec)
+            process = self._spawned(spec, shared=shared)
         except OSError as error:
             child.started_at = now
             child.ended(f"not started: {error.strerror}", success=False, now=now)
@@ -233,9 +233,9 @@ class Supervisor:
         child.process, child.started_at = process, now
         _print_line(f"{spec.name} started as {process.pid}")
 
-    def _spawned(self, spec: Component) -> ProcessId:
+    def _spawned(self, spec: Component, *, shared: bool) -> ProcessId:
         """A new process of the component, or the one that it shares. Raises `OSError`."""
-        if state.read_desired(self.folder).one_process and one_process.module_of(spec):
+        if shared and one_process.module_of(spec):
             self._one_process = self._one_process or OneProcess.started(self.folder)
             self._one_process.start(spec)
             return self._one_process.process

@@ -24,7 +24,8 @@ class Tool:
     - `version`: its version, as its project writes it.
     - `os`: operating system, as Go names it.
     - `arch`: architecture, as Go names it.
-    - `folder`: folder of its Go module, in gomod/.
+    - `folder`: folder of its go.mod, in gomod/.
+    - `source`: folder of its package, in gomod/, if it is another one.
     - `package`: its Go package.
     - `ldflags`: linker flags.
     - `release`: URL of its release; empty if its project publishes none.
@@ -48,6 +49,7 @@ class Tool:
     digests: str = ""
     member: str = ""
     modules: str = ""
+    source: str = ""
     chart: str = ""
     version_arguments: tuple[str, ...] = ()
 
@@ -102,10 +104,12 @@ def table() -> dict[str, Tool]:
 
 
 @cache
-def module_digest(folder: str) -> str:
+def module_digest(folder: str, *, source: str = "") -> str:
     """The first 12 hexadecimal digits of the SHA-256 of a Go module's files, with their names."""
     digest = hashlib.sha256()
-    for path in sorted(resources.files("dovetail_sandbox").joinpath("gomod", folder).iterdir(), key=lambda p: p.name):
+    modules = resources.files("dovetail_sandbox").joinpath("gomod")
+    files = [*modules.joinpath(folder).iterdir(), *([modules.joinpath(source, "main.go")] if source else [])]
+    for path in sorted(files, key=lambda p: p.name):
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:12]
@@ -122,10 +126,11 @@ def _of_version(name: str, *, version: str) -> Tool:
     """The program in another version of Kubernetes than the usual one."""
     module = _data()["module"]["kubernetes"]
     folder = f"kubernetes-{minor_of(version)}"
-    return _tool(name, package=module["tools"][name], module={**module, "version": version}, folder=folder)
+    module_of_version = {**module, "version": version}
+    return _tool(name, package=module["tools"][name], module=module_of_version, folder=folder, source="kubernetes")
 
 
-def _tool(name: str, *, package: str, module: dict[str, Any], folder: str) -> Tool:
+def _tool(name: str, *, package: str, module: dict[str, Any], folder: str, source: str = "") -> Tool:
     os_name, arch = machine()
     version = module["version"]
     facts = {"name": name, "version": version, "v": version.removeprefix("v"), "os": os_name, "arch": arch}
@@ -139,7 +144,8 @@ def _tool(name: str, *, package: str, module: dict[str, Any], folder: str) -> To
         os=os_name,
         arch=arch,
         folder=folder,
-        modules=module_digest(folder),
+        modules=module_digest(folder, source=source),
+        source=source,
         package=package,
         ldflags=text("ldflags"),
         release=text("release"),

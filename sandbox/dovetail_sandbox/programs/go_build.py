@@ -42,11 +42,15 @@ def build(
     flags = " ".join(dict.fromkeys(["-s", "-w", *(tool.ldflags for tool in tools if tool.ldflags)]))
     target.mkdir(parents=True, exist_ok=True)
     packages = list(dict.fromkeys(tool.package for tool in tools))
-    command = [go, "build", "-v", "-trimpath", f"-ldflags={flags}", f"-o={target}/", *packages]
+    folder = module or module_folder(tools[0].folder)
+    command = [go, "build", "-v", "-trimpath", f"-ldflags={flags}", f"-o={target}/"]
+    if source := tools[0].source:
+        command.append(f"-modfile={folder / 'go.mod'}")  # go.sum is the one next to it
+        folder = module_folder(source)
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     with subprocess.Popen(
-        command,
-        cwd=module or module_folder(tools[0].folder),
+        [*command, *packages],
+        cwd=folder,
         env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -86,12 +86,15 @@ def test_a_program_ends_with_the_code_that_it_would_have_alone(tmp_path: Path) -
     program("number", lambda words: 3)
     program("exits", lambda words: sys.exit(4))
     program("sentence", lambda words: sys.exit("no luck"))
+    program("object", lambda words: sys.exit(["no", "luck"]))
+    program("none", lambda words: sys.exit(None))
     program("fails", fails)
-    print(sorted(ended(5).items()))
+    print(sorted(ended(7).items()))
     """
-    codes = [("exits", 4), ("fails", 1), ("nothing", 0), ("number", 3), ("sentence", 1)]
+    codes = [("exits", 4), ("fails", 1), ("none", 0), ("nothing", 0), ("number", 3), ("object", 1), ("sentence", 1)]
     assert printed(script, folder=tmp_path) == f"{codes}\n"
     assert (tmp_path / "sentence.log").read_text() == "no luck\n"
+    assert (tmp_path / "object.log").read_text() == "['no', 'luck']\n"
     assert (tmp_path / "fails.log").read_text().endswith("\nValueError: why\n")
     assert (tmp_path / "number.log").read_text() == ""
 

@@ -70,6 +70,30 @@ def test_a_pause_of_the_job_has_no_points_and_a_figure_that_is_missing_once_does
     assert [step for step, level in enumerate(found) if not np.isnan(level)] == [0, 9]
 
 
+LEVELS = st.lists(st.tuples(st.floats(1, 100, width=32), st.booleans(), st.booleans()), min_size=1, max_size=600)
+
+
+@given(LEVELS, st.integers(0, 600))
+def test_a_mean_is_that_of_the_samples_that_have_the_figure(levels: list[tuple[float, bool, bool]], moved: int) -> None:
+    """A device may report no memory or power for a while, and go on with another."""
+    curve, taken = Curve(T0), {"used": list[float](), "memory_used": list[float](), "power": list[float]()}
+    for step, (level, memory, power) in enumerate(levels):
+        has = {"used": True, "memory_used": memory, "power": power}
+        sample = values(level)
+        for at, column in enumerate(HELD):
+            sample[at] = level if has.get(column.name, True) else np.nan
+        curve.add(T0 + step * STEP_SECONDS, values=sample)
+        for name, there in has.items():
+            taken[name].append(level if there else np.nan)
+        if step == moved:
+            curve = Curve.decode(curve.encode())
+    each = curve.step // STEP_SECONDS
+    for name, figures in taken.items():
+        points = [np.array(figures[start : start + each]) for start in range(0, len(figures), each)]
+        expected = [np.nan if np.isnan(point).all() else np.nanmean(point) for point in points]
+        assert np.allclose(curve.samples().values[name][:, 0], expected, atol=0.02, equal_nan=True), name
+
+
 def test_a_curve_survives_as_bytes_and_grows_on() -> None:
     first, second = Curve(T0), Curve(T0)
     for step in range(500):
@@ -78,10 +102,12 @@ def test_a_curve_survives_as_bytes_and_grows_on() -> None:
         if step % 90 == 0:
             second = Curve.decode(second.encode())
     assert second.encode() == first.encode()
-    assert len(first.encode()) <= MOST_POINTS * 30 + 12
+    assert len(first.encode()) <= MOST_POINTS * 34 + 16
 
 
-@pytest.mark.parametrize("data", [b"", b"short", Curve(T0).encode() + b"x", b"\0" * (12 + 30 * 241)])
+@pytest.mark.parametrize(
+    "data", [b"", b"short", Curve(T0).encode() + b"x", b"\2\0\0\0" + b"\0" * (12 + 34 * 241), b"\0" * (16 + 34)]
+)
 def test_other_bytes_are_no_curve(data: bytes) -> None:
     with pytest.raises(ValueError, match="bytes are no curve"):
         Curve.decode(data)

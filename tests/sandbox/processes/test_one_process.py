@@ -267,6 +267,17 @@ def test_a_program_for_which_there_is_no_thread_is_reported_as_ended(
     os.close(write)
 
 
+def test_after_a_command_that_cannot_be_read_the_next_one_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = list[str]()
+    monkeypatch.setattr(one_process._Programs, "_start", lambda _self, each: started.append(each.name))
+    start = msgspec.json.encode(one_process.Command(start=component("webhook", folder=tmp_path)))
+    one_process._Programs(reports=0).follow(iter([b'{"start": 1}\n', b"\xff\n", b"\n", start]))
+    assert started == ["webhook"]
+    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["command ignored"] * 3
+
+
 def test_only_programs_that_neither_load_the_driver_nor_start_jobs_share_a_process() -> None:
     def module_of(program: str, *words: str, apart: bool = False) -> str | None:
         return one_process.module_of(Component(name="x", argv=[program, *words], log="", apart=apart))

@@ -135,6 +135,21 @@ def test_an_end_is_told_in_words(status: int, words: str) -> None:
     assert describe_exit(status) == words
 
 
+def test_what_is_wanted_is_read_once_for_all_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    components = [Component(name=name, argv=["/bin/true"], log=str(tmp_path / f"{name}.log")) for name in "abc"]
+    read = [Desired(components=components), Desired()]
+    monkeypatch.setattr(supervising.state, "read_desired", lambda _folder: read.pop(0))
+    supervisor = supervising.Supervisor(folder=tmp_path)
+    supervisor.reconcile(now=0)
+    assert len(read) == 1
+    started = [child.process for child in supervisor.children.values()]
+    assert all(started)
+    processes.end([process for process in started if process], grace_seconds=0)
+    for process in started:
+        assert process
+        processes.forget(process)
+
+
 def test_a_program_with_nothing_to_do_rests_once_all_is_settled_and_runs_again(tmp_path: Path) -> None:
     spec = Component(name="c", argv=["/bin/sleep", "60"], log=str(tmp_path / "c.log"), rest_seconds=100)
     supervisor = supervising.Supervisor(folder=tmp_path)

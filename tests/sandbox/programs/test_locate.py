@@ -131,6 +131,20 @@ def test_every_change_of_a_module_file_is_another_digest(tmp_path: Path, monkeyp
     assert {len(each) for each in digests} == {12}
 
 
+def test_the_program_of_another_folder_is_part_of_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog.resources, "files", lambda package: tmp_path)
+    for name, text in (("old/go.mod", "go 1.26"), ("new/main.go", "package main"), ("new/go.mod", "go 1.27")):
+        (tmp_path / "gomod" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "gomod" / name).write_text(text)
+    digests = [catalog.module_digest("old", source="new")]
+    for changed in ("new/go.mod", "new/main.go", "old/go.mod"):
+        (tmp_path / "gomod" / changed).write_text("changed")
+        catalog.module_digest.cache_clear()
+        digests.append(catalog.module_digest("old", source="new"))
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
+
+
 def test_the_right_version_on_path_is_taken_and_said(local: Binaries, tmp_path: Path, told: io.StringIO) -> None:
     installed = install(tmp_path / "bin", SCRIPT)
 
@@ -335,6 +349,27 @@ def test_programs_of_one_package_are_one_file_that_knows_its_name(building: Bina
     for name, path in built.items():
         assert subprocess.run([path], capture_output=True, text=True, check=True).stdout == str(path)
         assert [each.name for each in path.parent.iterdir()] == [name]
+
+
+def test_one_source_is_built_with_the_dependencies_of_another_folder(building: Binaries, module: Path) -> None:
+    (module / "cmd" / "thing" / "main.go").write_text(
+        'package main\n\nimport "example.com/part"\n\nfunc main() { println(part.Version) }\n'
+    )
+    for version, folder in (("new", module), ("old", module.parent / "thing-old")):
+        part = module.parent / f"part-{version}"
+        part.mkdir()
+        (part / "go.mod").write_text("module example.com/part\n\ngo 1.22\n")
+        (part / "part.go").write_text(f'package part\n\nconst Version = "{version}"\n')
+        folder.mkdir(exist_ok=True)
+        (folder / "go.mod").write_text(
+            "module example.com/thing\n\ngo 1.22\n\nrequire example.com/part v0.0.0\n\n"
+            f"replace example.com/part => {part}\n"
+        )
+    package = "example.com/thing/cmd/thing"
+    built = building.resolve([make_tool(package=package, folder="thing-old", source="thing", version="v1.1.0")])
+    newest = building.resolve([make_tool(package=package)])
+    words = [subprocess.run([each["thing"]], capture_output=True, text=True, check=True) for each in (built, newest)]
+    assert [done.stderr for done in words] == ["old\n", "new\n"]
 
 
 def test_a_failed_build_shows_the_compiler_s_words(building: Binaries, module: Path) -> None:
