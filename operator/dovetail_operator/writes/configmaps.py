@@ -1,5 +1,6 @@
 """Reads and conditionally writes the ConfigMaps in which the operator keeps numbers."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from dovetail.api.builtin import ConfigMap
@@ -20,11 +21,15 @@ async def read_configmap(client: Client, *, name: str, namespace: str) -> Config
         return ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace))
 
 
-async def write_configmap(client: Client, *, configmap: ConfigMap) -> ConfigMap:
-    """Write the data of a ConfigMap that was read. Raises one of `CONFLICTS` if it has changed since."""
+async def write_configmap(client: Client, *, configmap: ConfigMap, removed: Iterable[str] = ()) -> ConfigMap:
+    """Write the data of a ConfigMap that was read, without the keys `removed`.
+
+    Raises one of `CONFLICTS` if it has changed since.
+    """
     meta = configmap.metadata
     if not meta.resource_version:
         return await client.create(CONFIGMAPS, body=configmap, as_type=ConfigMap, namespace=meta.namespace)
     # A patch preserves what we do not read, such as labels. The resourceVersion makes it conditional.
-    patch = {"metadata": {"resourceVersion": meta.resource_version}, "data": configmap.data}
+    data = {**configmap.data, **dict.fromkeys(removed)}
+    patch = {"metadata": {"resourceVersion": meta.resource_version}, "data": data}
     return await client.patch(CONFIGMAPS, name=meta.name, patch=patch, as_type=ConfigMap, namespace=meta.namespace)

@@ -3,6 +3,9 @@
 A ConfigMap has the last number of each namespace. It is raised before any status shows a number, with one write per
 batch of jobs. While many jobs come, it is raised further than they need, so that the next ones cost no write. An
 operator that ends in between leaves a gap, and never gives a number twice.
+
+An object has at most 1 MiB, so the ConfigMap has the numbers of 4,096 namespaces at most. Of more, one entry has the
+highest number that any namespace without an entry was given. A namespace that comes back goes on above it.
 """
 
 import time
@@ -28,6 +31,10 @@ _ATTEMPTS: Final = 5
 # How many numbers a namespace reserves beyond those that it needs while many jobs come: the gap after an operator that
 # ends. Who submits job after job sees none.
 _AHEAD: Final = 32
+# Names have up to 63 characters, and the API server keeps each key a second time, as a managed field: 0.6 MiB.
+_MOST_NAMESPACES: Final = 4096
+# No name of a namespace has a capital letter.
+_OTHERS: Final = "otherNamespaces"
 
 
 def allot(jobs: Iterable[GPUJob], *, last: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -58,6 +65,18 @@ def read_counters(data: Mapping[str, str]) -> dict[str, int]:
         else:
             log.warning("last number cannot be read", configmap=names.JOB_NUMBERS, key=namespace, value=text)
     return counters
+
+
+def bounded(counters: Mapping[str, int], *, others: int) -> dict[str, int]:
+    """The entries of the ConfigMap, in which those below `others` have no need of one.
+
+    Where they would be too many, the lower half leaves it together, so that few writes change so much. Pure.
+    """
+    if len(counters) > _MOST_NAMESPACES:
+        ordered = sorted(counters, key=lambda name: (counters[name], name), reverse=True)
+        others = max(others, counters[ordered[_MOST_NAMESPACES // 2]])
+        counters = {name: counters[name] for name in ordered[: _MOST_NAMESPACES // 2]}
+    return {**counters, **({_OTHERS: others} if others else {})}
 
 
 def highest_shown(shown: Iterable[GPUJob]) -> dict[str, int]:
@@ -92,6 +111,8 @@ class Numbers:
         self._configmap: ConfigMap | None = None
         # The last number given in each namespace, which edits or deletion of the ConfigMap do not take back.
         self._given: dict[str, int] = {}
+        # The highest that a namespace without an entry may have been given.
+        self._others = 0
         # The last number that this operator has stored for a namespace: those after the last given one are its own.
         self._reserved: dict[str, int] = {}
         self._arrivals = Burst()
@@ -127,13 +148,19 @@ class Numbers:
         # Our copy is outdated if the write fails: another client has written or deleted the ConfigMap.
         configmap, self._configmap = self._configmap or await self._read(), None
         stored = read_counters(configmap.data)
+        self._others = max(self._others, stored.pop(_OTHERS, 0))
         # What another client has stored is taken, up to the last number.
         taken = {name: last for name, last in stored.items() if last != self._reserved.get(name)}
+        taken |= {name: self._others for name in _namespaces(jobs) if name not in stored}
         numbers, counters = allot(jobs, last=_highest(taken, self._given, highest))
         ends = _highest(counters, stored)
-        ends |= {name: max(ends[name], counters[name] + ahead) for name in _namespaces(jobs)}
-        changed = msgspec.structs.replace(configmap, data={name: str(end) for name, end in sorted(ends.items())})
-        self._configmap = await write_configmap(self._client, configmap=changed)
+        ends = {name: end for name, end in ends.items() if name in stored or end > self._others}
+        for name in _namespaces(jobs):
+            # One that gets its first number, or goes on after others, needs no more yet.
+            ends[name] = max(ends[name], counters[name] + ahead if name in stored else 0)
+        entries = bounded(ends, others=self._others)
+        changed = msgspec.structs.replace(configmap, data={name: str(end) for name, end in sorted(entries.items())})
+        self._configmap = await write_configmap(self._client, configmap=changed, removed=stored.keys() - entries.keys())
         self._given, self._reserved = counters, ends
         return numbers
 

@@ -20,7 +20,11 @@ from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
+from dovetail.kube.retry import retrying
+from dovetail.logs import get_logger
 from dovetail.process import serving
+
+log = get_logger("dovetail.sandbox.secret_volume")
 
 _SECRETS: Final = Resource(plural="secrets", kind="Secret")
 
@@ -31,27 +35,42 @@ class _Secret(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def follow(client: Client, *, name: str, namespace: str, folder: Path) -> None:
-    """Write the Secret's files at each change, until cancelled.
+    """Write the Secret's files at each change, until cancelled. What cannot be written is tried again.
 
     The files of a deleted Secret stay, as on a node.
     """
-    written: dict[str, bytes] = {}
+    wanted, written, changed = dict[str, bytes](), dict[str, bytes](), asyncio.Event()
 
     def secret_event(event: EventType, secret: _Secret) -> None:
         if event != "DELETED":
-            data = secret.data or {}
-            _write({key: text for key, text in data.items() if written.get(key) != text}, folder=folder)
-            written.clear()
-            written.update(data)
+            wanted.clear()
+            wanted.update(secret.data or {})
+            changed.set()
 
-    await Reflector(
+    async def write(_attempt: int) -> None:
+        _write({key: text for key, text in wanted.items() if written.get(key) != text}, folder=folder)
+        written.clear()
+        written.update(wanted)
+
+    def failed(error: Exception, wait_seconds: float) -> None:
+        log.warning("Secret cannot be written", secret=name, problem=str(error), again_in_seconds=wait_seconds)
+
+    async def write_changes() -> None:
+        while await changed.wait():
+            changed.clear()
+            await retrying(write, may_retry=lambda error, _attempt: isinstance(error, OSError), failed=failed)
+
+    reflector = Reflector(
         client,
         resource=_SECRETS,
         as_type=_Secret,
         on_event=secret_event,
         namespace=namespace,
         field_selector=f"metadata.name={name}",
-    ).run()
+    )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(reflector.run())
+        group.create_task(write_changes())
 
 
 def _write(files: dict[str, bytes], *, folder: Path) -> None:

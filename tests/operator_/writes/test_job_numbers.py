@@ -127,10 +127,13 @@ class Shared:
             raise NotFound(Status(code=404))
         if patch["metadata"]["resourceVersion"] != self.configmap.metadata.resource_version:
             raise Conflict(Status(code=409))
-        return self.store(self.configmap.data | patch["data"])
+        data = self.configmap.data | patch["data"]
+        return self.store({name: last for name, last in data.items() if last is not None})
 
     def store(self, data: Mapping[str, str]) -> ConfigMap:
         self.writes += 1
+        # Each key is a managed field too.
+        assert sum(2 * len(name) + len(last) + 20 for name, last in data.items()) < 2**20, "Request entity too large"
         metadata = ObjectMeta(name="dovetail-job-numbers", namespace="home", resource_version=str(next(self.versions)))
         self.configmap = ConfigMap(metadata=metadata, data=dict(data))
         return self.configmap
@@ -164,9 +167,32 @@ async def test_jobs_that_come_one_by_one_leave_no_gap_when_the_operator_ends() -
 
 async def test_the_next_operator_goes_on_after_what_was_reserved() -> None:
     shared = Shared()
+    numbers = shared.operator()
+    await numbers.give([submitted("first")], shown=[])
     jobs = [submitted(f"j{each}", seconds=each) for each in range(10)]
-    assert set((await shared.operator().give(jobs, shown=[])).values()) == set(range(1, 11))
-    assert await shared.operator().give([submitted("next")], shown=[]) == {"uid-next": 43}
+    assert set((await numbers.give(jobs, shown=[])).values()) == set(range(2, 12))
+    assert await shared.operator().give([submitted("next")], shown=[]) == {"uid-next": 44}
+
+
+async def test_30000_namespaces_get_numbers_and_none_twice_and_one_of_many_jobs_has_no_gap() -> None:
+    shared, given = Shared(), dict[str, int]()
+    first, second = shared.operator(), shared.operator()
+    for each in range(100):
+        assert await first.give([submitted(f"j{each}")], shown=[]) == {f"uid-j{each}": each + 1}
+        shared.now += 1
+    names = [f"{each:063}" for each in range(30_000)]
+    for operator, some in ((first, names), (second, names[::10]), (first, names[:3000])):
+        for at_first in range(0, len(some), 1000):
+            jobs = {f"uid-j{name}": name for name in some[at_first : at_first + 1000]}
+            numbers = await operator.give([submitted(f"j{name}", namespace=name) for name in jobs.values()], shown=[])
+            for uid, name in jobs.items():
+                assert numbers[uid] > given.get(name, 0)
+                given[name] = numbers[uid]
+    assert shared.configmap is not None
+    assert len(shared.configmap.data) <= 4097
+    # At most one more for each 2,048 namespaces that leave the ConfigMap.
+    assert max(given.values()) < 3 + 36_000 / 2048
+    assert await shared.operator().give([submitted("next")], shown=[]) == {"uid-next": 101}
 
 
 STEPS = st.lists(

@@ -50,6 +50,19 @@ async def test_a_secret_that_is_not_there_yet_is_waited_for(api: Api, client: Cl
         await eventually(lambda: files(tmp_path) == {"tls.crt": "one"})
 
 
+async def test_files_that_cannot_be_written_are_tried_again_within_the_watch(
+    api: Api, client: Client, tmp_path: Path
+) -> None:
+    api.answer(LIST, listing(make_secret(version=1, tls_crt="one"), version=5))
+    api.answer(WATCH, Stream(chunks=[line("MODIFIED", make_secret(version=6, tls_crt="two"))]))
+    folder = tmp_path / "later"
+    async with following(client, folder):
+        await api.until(WATCH, count=1)
+        folder.mkdir()
+        await eventually(lambda: files(folder) == {"tls.crt": "two"})
+    assert len(api.of(WATCH)) == 1
+
+
 async def test_the_files_of_a_deleted_secret_stay_and_its_successor_writes_all_of_its_own(
     api: Api, client: Client, tmp_path: Path
 ) -> None:
