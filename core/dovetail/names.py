@@ -209,9 +209,11 @@ CONFIG_FILE: Final = "gpu_config.yaml"
 OPERATOR_LEASE: Final = "dovetail-operator"
 SCHEDULER_LEASE: Final = "dovetail-scheduler"
 EXTENDER_LEASE: Final = "dovetail-extender"
-# ConfigMaps of the operator: the last job number of each namespace, and what was learned of run times.
+# ConfigMaps of the operator: the last job number of each namespace, what was learned of run times, which every user may
+# read, and the last moves of deleted jobs.
 JOB_NUMBERS: Final = "dovetail-job-numbers"
 ESTIMATES: Final = "dovetail-estimates"
+MOVES: Final = "dovetail-moves"
 # The label and its value by which dovetail-certificates recognizes the Secrets that it may replace.
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 CERTIFICATES_MANAGER: Final = "dovetail-certificates"

@@ -40,6 +40,7 @@ TEST_POD: Final = "dovetail-test"
 LEASE_NAMES: Final = (names.OPERATOR_LEASE, names.SCHEDULER_LEASE, names.EXTENDER_LEASE)
 CONFIGMAP_NAMES: Final = (
     names.ESTIMATES,
+    names.MOVES,
     device_indexes.CONFIGMAP_NAME,
     QUEUE_CONFIGMAP,
     EXTENDER_CONFIGMAP,

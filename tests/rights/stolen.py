@@ -221,7 +221,7 @@ TABLE: Final = (
                     "configmaps:dovetail-config": "list watch",
                     **{
                         f"configmaps:dovetail-{name}": "get patch"
-                        for name in ("job-numbers", "estimates", "device-indexes", "mix-of-jobs")
+                        for name in ("job-numbers", "estimates", "device-indexes", "mix-of-jobs", "moves")
                     },
                 },
             ),
@@ -430,7 +430,14 @@ TABLE: Final = (
                     },
                     **{
                         f"configmaps:dovetail-{name}": "delete"
-                        for name in ("job-numbers", "estimates", "device-indexes", "mix-of-jobs", "mix-of-pods")
+                        for name in (
+                            "job-numbers",
+                            "estimates",
+                            "moves",
+                            "device-indexes",
+                            "mix-of-jobs",
+                            "mix-of-pods",
+                        )
                     },
                     **{
                         f"secrets:dovetail-{name}": "get delete"

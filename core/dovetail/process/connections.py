@@ -5,11 +5,13 @@ that send one byte a second would stay connected indefinitely.
 """
 
 import asyncio
+import socket
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from aiohttp import web
@@ -28,6 +30,8 @@ _HANDSHAKE_SECONDS: Final = 5.0
 # API servers use a few connections each. A connection may cost some 64 KiB.
 _MOST_CONNECTIONS: Final = 256
 _LINGER_SECONDS: Final = 1.0
+_ACCEPT_AGAIN_SECONDS: Final = 1.0
+_BACKLOG: Final = 100
 _READ_BYTES: Final = 16 << 10
 _HEADER_BYTES: Final = 8190
 _LONG: Final = "the request line or a header is too long"
@@ -83,6 +87,11 @@ class Connections:
     def number(self) -> int:
         """How many are open."""
         return len(self._waiting) + len(self._answering)
+
+    @property
+    def most_handshakes(self) -> int:
+        """How many more may be in their TLS handshake. A client that is not slow takes milliseconds for its own."""
+        return min(self._bounds.most, _MOST_CONNECTIONS)
 
     @contextmanager
     def answering(self, request: web.BaseRequest) -> Iterator[None]:
@@ -258,6 +267,71 @@ class _RequestHandler(web.RequestHandler):
         return response
 
 
+class _Listener:
+    """Accepts connections, and bounds those in their TLS handshake, which are in no `Connections` yet.
+
+    asyncio's own server starts a handshake with each client that connects, and counts none.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        *,
+        connected: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext | None,
+        most_handshakes: int,
+    ) -> None:
+        self._listener = listener
+        self._connected = connected
+        self._tls = tls
+        self._most = most_handshakes
+        # With the addresses of the clients, in the order in which they connected.
+        self._handshakes: dict[asyncio.Task[None], str] = {}
+
+    async def run(self) -> None:
+        """Accept connections until cancelled, and end the handshakes that are not over then."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    accepted, peer = await loop.sock_accept(self._listener)
+                except OSError as error:  # such as: no more files can be opened
+                    log.warning("no connection can be accepted", problem=error.strerror)
+                    await asyncio.sleep(_ACCEPT_AGAIN_SECONDS)
+                    continue
+                self._make_room()
+                task = loop.create_task(self._open(accepted))
+                self._handshakes[task] = str(peer[0])
+                task.add_done_callback(partial(self._opened, accepted=accepted))
+                # While more clients wait, an accept does not suspend.
+                await asyncio.sleep(0)
+        finally:
+            for task in self._handshakes:
+                task.cancel()
+
+    async def _open(self, accepted: socket.socket) -> None:
+        limit = None if self._tls is None else _HANDSHAKE_SECONDS
+        with suppress(OSError):  # the handshake failed, or took too long
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._connected, accepted, ssl=self._tls, ssl_handshake_timeout=limit
+            )
+
+    def _opened(self, task: asyncio.Task[None], *, accepted: socket.socket) -> None:
+        self._handshakes.pop(task, None)
+        if task.cancelled():
+            accepted.close()
+
+    def _make_room(self) -> None:
+        """Close the oldest one of the address that has most handshakes, if one more would be too many."""
+        if len(self._handshakes) < self._most:
+            return
+        ((address, _),) = Counter(self._handshakes.values()).most_common(1)
+        log.info("too many handshakes: the oldest one of an address is closed", address=address)
+        oldest = next(task for task, of in self._handshakes.items() if of == address)
+        del self._handshakes[oldest]
+        oldest.cancel()
+
+
 @asynccontextmanager
 async def listening(
     app: web.Application,
@@ -294,19 +368,19 @@ async def listening(
             )
             return _Connection(handler, among=connections)
 
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            server = await asyncio.get_running_loop().create_server(
-                connected,
-                host,
-                port,
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else _HANDSHAKE_SECONDS,
-            )
+            bound = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         except OSError as error:
             raise ConfigError("command line", problem=f"cannot listen on {host}:{port}: {error.strerror}") from error
+        bound.setblocking(False)
+        listener = _Listener(bound, connected=connected, tls=tls, most_handshakes=connections.most_handshakes)
+        accepting = asyncio.create_task(listener.run())
         try:
-            yield int(server.sockets[0].getsockname()[1])
+            yield int(bound.getsockname()[1])
         finally:
-            server.close()
+            accepting.cancel()
+            await asyncio.wait({accepting})
+            bound.close()
     finally:
         await runner.cleanup()

@@ -1,4 +1,4 @@
-"""Stores in a ConfigMap, across restarts, what was learned of start estimates, and the last moves of deleted jobs.
+"""Stores in ConfigMaps, across restarts, what was learned of start estimates, and the last moves of deleted jobs.
 
 The first can be learned again, and the second is over within an hour. A failed read or write is therefore only logged.
 """
@@ -77,7 +77,8 @@ class LastingMisses:
 class LastingMoves:
     """Stores when jobs moved that were deleted since, so that a restart does not give their moves back to the hour.
 
-    Those of jobs that exist are in their statuses. After a failed read or write, more jobs may move within the hour
+    Those of jobs that exist are in their statuses. The ConfigMap is the operator's alone: dry runs need what was learned
+    of estimates, and no user needs when the jobs of others moved. After a failed read or write, more jobs may move within the hour
     than the budget allows, and none that has not consented.
     """
 
@@ -97,14 +98,12 @@ class LastingMoves:
     async def take_up(self) -> None:
         """Load the stored times if they can be read."""
         try:
-            found = await self._client.get(
-                CONFIGMAPS, name=names.ESTIMATES, as_type=ConfigMap, namespace=self._namespace
-            )
+            found = await self._client.get(CONFIGMAPS, name=names.MOVES, as_type=ConfigMap, namespace=self._namespace)
             self._moves.restore(_times(found.data.get(MOVES, "{}")))
         except NotFound:
             return
         except (KubeError, UnreadableError, ValueError) as error:
-            log.warning("moves of deleted jobs cannot be read", configmap=names.ESTIMATES, error=str(error))
+            log.warning("moves of deleted jobs cannot be read", configmap=names.MOVES, error=str(error))
         else:
             self._kept = self._moves.times(now=self._now())
 
@@ -115,9 +114,9 @@ class LastingMoves:
             return
         data = {MOVES: msgspec.json.encode(times).decode()}
         try:
-            await put_data(self._client, name=names.ESTIMATES, namespace=self._namespace, data=data)
+            await put_data(self._client, name=names.MOVES, namespace=self._namespace, data=data)
         except KubeError as error:
-            log.warning("moves of deleted jobs cannot be kept", configmap=names.ESTIMATES, error=str(error))
+            log.warning("moves of deleted jobs cannot be kept", configmap=names.MOVES, error=str(error))
         else:
             self._kept = times
 

@@ -1,13 +1,18 @@
 """Deadlines of connections, by a clock of milliseconds."""
 
 import asyncio
+import ssl
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from dovetail.process import connections
-from dovetail.process.connections import Connections, listening
+from dovetail.process.connections import Bounds, Connections, listening
+from tests.authority import Authority
+from tests.background import eventually
 
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 GET = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
@@ -35,6 +40,67 @@ async def talk(*said: bytes, pause: float = 0.2) -> bytes:
         except ConnectionError:
             return b""
         finally:
+            writer.close()
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The contexts of a server and of its client."""
+    authority = Authority()
+    folder = authority.sign("localhost").write(tmp_path, authority=authority.certificate)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    return server, ssl.create_default_context(cadata=authority.certificate.decode())
+
+
+async def served(port: int, *, tls: ssl.SSLContext) -> bytes:
+    """The first line of the answer to a request over TLS."""
+    async with asyncio.timeout(30):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname="localhost")
+        writer.write(GET)
+        try:
+            return await reader.readline()
+        finally:
+            writer.close()
+
+
+async def open_until(clients: list[Client], *, number: int) -> None:
+    """Wait until that many have not been closed by the server."""
+    await eventually(lambda: sum(not each.at_eof() and each.exception() is None for each, _ in clients) <= number)
+
+
+async def test_unfinished_handshakes_are_bounded_and_keep_no_one_out(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_HANDSHAKE_SECONDS", 600.0)
+    app, known = web.Application(), Connections(Bounds(most=16))
+    app.add_routes([web.get("/", answer)])
+    async with listening(app, host="127.0.0.1", port=0, tls=tls[0], connections=known) as port:
+        idle = await asyncio.open_connection("127.0.0.1", port, ssl=tls[1], server_hostname="localhost")
+        others = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))]
+        hostile = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+        await open_until(hostile, number=15)
+        # Neither another address nor who has finished makes room for them.
+        assert await served(port, tls=tls[1]) == b"HTTP/1.1 200 OK\r\n"
+        idle[1].write(GET)
+        assert await idle[0].readline() == b"HTTP/1.1 200 OK\r\n"
+        assert not others[0][0].at_eof()
+        for _, writer in (idle, *others, *hostile):
+            writer.close()
+    assert known.number == 0
+
+
+async def test_an_unfinished_handshake_ends(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_HANDSHAKE_SECONDS", 0.05)
+    app = web.Application()
+    async with listening(app, host="127.0.0.1", port=0, tls=tls[0], connections=Connections()) as port:
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        clients[1][1].write(b"\x16\x03\x01\x02\x00\x01")
+        clients[2][1].write(b"GET / HTTP/1.1\r\n")
+        await open_until(clients, number=0)
+        for _, writer in clients:
             writer.close()
 
 

@@ -11,11 +11,11 @@ from tests.core.kube.api import Answer, Api, make_object, refusal
 from tests.operator_.builders import NOW, at, make_job
 
 PATH = "/api/v1/namespaces/home/configmaps"
-ONE = f"{PATH}/dovetail-estimates"
+ONE = f"{PATH}/dovetail-moves"
 
 
 def configmap(**data: str) -> Answer:
-    return Answer(body=make_object("dovetail-estimates", version=5, namespace="home", data=data))
+    return Answer(body=make_object("dovetail-moves", version=5, namespace="home", data=data))
 
 
 def lasting(client: Client, moves: MovesOfDeleted) -> LastingMoves:

@@ -168,7 +168,7 @@ def test_the_process_may_open_as_many_files_as_its_servers_have_connections(harn
         pid = start(harness, path, component("webhook", folder=harness.folder))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    most = hard if 0 <= hard < 4096 else 4096
+    most = hard if 0 <= hard < 6144 else 6144
     assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (most, hard)
 
 
