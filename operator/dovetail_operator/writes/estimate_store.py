@@ -77,9 +77,9 @@ class LastingMisses:
 class LastingMoves:
     """Stores when jobs moved that were deleted since, so that a restart does not give their moves back to the hour.
 
-    Those of jobs that exist are in their statuses. The ConfigMap is the operator's alone: dry runs need what was learned
-    of estimates, and no user needs when the jobs of others moved. After a failed read or write, more jobs may move within the hour
-    than the budget allows, and none that has not consented.
+    Those of jobs that exist are in their statuses. No user may read the ConfigMap: it has moves of the jobs of others.
+    After a failed read or write, more jobs may move within the hour than the budget allows, and none that has not
+    consented.
     """
 
     def __init__(self, client: Client, *, moves: MovesOfDeleted, namespace: str, now: Callable[[], datetime]) -> None:

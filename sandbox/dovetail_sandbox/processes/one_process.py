@@ -60,8 +60,8 @@ _AS_MODULE: Final = ("-P", "-m")
 _REPORTS: Final = 3  # descriptor of the reports in the process
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_NAME: Final = 15
-# As many as the bounds on connections and handshakes of its servers add up to. A login often allows 1,024, and another user could take
-# them from all programs by connections to one.
+# As many as the bounds on connections and handshakes of its servers add up to. A login often allows 1,024, and another
+# user could take them from all programs by connections to one.
 _FILES: Final = 6144
 _ENVIRONMENT: Final = {
     # NumPy's threads would keep memory.
