@@ -13,6 +13,7 @@ from dovetail.engine.score.live_fragmentation import LiveFragmentation, price_by
 from dovetail.engine.score.mix_record import MixRecord
 from dovetail.engine.score.warm_start import learned_at_once, restored_at_once
 from dovetail.pods.tenancy import is_submitted_as_job
+from dovetail.query.checkpoints import checkpoint
 from dovetail.query.learned import Learned
 
 
@@ -74,6 +75,7 @@ def _judge(
 def _asks_of_jobs(objects: ClusterObjects, *, learned: Learned) -> Iterator[tuple[str, Ask | None]]:
     """What each worker of each job requests, by a key of its own, the oldest job first."""
     for job in sorted(objects.jobs, key=lambda job: job.metadata.creation_timestamp):
+        checkpoint()
         ways = learned.readable_ways(job, child=None)
         ask = ways[0] if ways else None
         for worker in range(job.spec.workers):

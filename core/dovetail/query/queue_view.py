@@ -285,7 +285,10 @@ class _Survey:
     def run(self) -> None:
         """Count first: the order of the queue rests on what was used."""
         queue = self._queue
-        self._due.update(job.metadata.uid for job in self._jobs if self._found_due(job))
+        for job in self._jobs:
+            checkpoint()
+            if self._found_due(job):
+                self._due.add(job.metadata.uid)
         for job in self._jobs:
             checkpoint()
             if (counted := self._counted(job, waits=self.is_due(job))) is not None:
