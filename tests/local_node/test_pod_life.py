@@ -18,7 +18,7 @@ from dovetail.api.builtin import Resources
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail.process import identity
-from dovetail_local_node import processes
+from dovetail_local_node import pod_life, processes
 from dovetail_local_node.environments import Environments
 from dovetail_local_node.limits import choice, groups
 from dovetail_local_node.limits.groups import Groups, Hierarchy
@@ -557,25 +557,24 @@ async def test_a_process_that_left_its_job_ends_with_it(api: Api, live: Live, tm
 
 
 async def test_a_reservation_that_ends_while_its_life_begins_runs_nothing(
-    api: Api, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: Api, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.answer(JOB, submitted_by("alice"))
     api.answer(STATUS, *[Answer(body={"metadata": {"name": "train-0-abcde"}})] * 2)
-    made = builders.pod("touch", str(tmp_path / "touched"), labels={names.LABEL_RESERVATION: "true"})
+    made = builders.pod("sleep", "600", labels={names.LABEL_RESERVATION: "true"})
     life = PodLife(node=node, pod=made, unreported_seconds=0)
-    submitter = life._submitter
 
-    async def ends_meanwhile(_life: PodLife) -> str | None:
+    async def ends_meanwhile(*_: Any, **__: Any) -> None:
         life.seen(lean(replace(made, status=replace(made.status, phase="Failed"))))
-        return await submitter()
 
-    monkeypatch.setattr(PodLife, "_submitter", ends_meanwhile)
+    monkeypatch.setattr(pod_life.volume_files, "fill", ends_meanwhile)
     living = asyncio.create_task(life.run())
     async with asyncio.timeout(PATIENCE_SECONDS):
         await api.until(STATUS, count=1)
+        started = node.runs.process(made.metadata.uid)
         life.gone()
         await living
-    assert not (tmp_path / "touched").exists()
+    assert started is None
 
 
 async def test_a_reservation_has_no_cgroup(api: Api, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
