@@ -53,13 +53,13 @@ async def test_a_secret_that_is_not_there_yet_is_waited_for(api: Api, client: Cl
 async def test_files_that_cannot_be_written_are_tried_again_within_the_watch(
     api: Api, client: Client, tmp_path: Path
 ) -> None:
-    api.answer(LIST, listing(make_secret(version=1, tls_crt="one"), version=5))
-    api.answer(WATCH, Stream(chunks=[line("MODIFIED", make_secret(version=6, tls_crt="two"))]))
-    folder = tmp_path / "later"
-    async with following(client, folder):
-        await api.until(WATCH, count=1)
-        folder.mkdir()
-        await eventually(lambda: files(folder) == {"tls.crt": "two"})
+    api.answer(LIST, listing(make_secret(version=1, a="1", b="1"), version=5))
+    api.answer(WATCH, Stream(chunks=[line("MODIFIED", make_secret(version=6, a="2", b="2"))]))
+    (tmp_path / ".a.new").mkdir()
+    async with following(client, tmp_path):
+        await eventually(lambda: files(tmp_path) == {"b": "2"})
+        (tmp_path / ".a.new").rmdir()
+        await eventually(lambda: files(tmp_path) == {"a": "2", "b": "2"}, within_seconds=30)
     assert len(api.of(WATCH)) == 1
 
 
