@@ -36,9 +36,9 @@ WORKERS ?= 5
 RERUNS ?= 1
 
 ## Prove it
-.PHONY: test lint types unit cluster chart e2e e2e-versions e2e-install mutants mutants-changed bench bench-queue bench-hotpath bench-agent soak observe hardware simulate
+.PHONY: test lint types bytecode unit cluster chart e2e e2e-versions e2e-install mutants mutants-changed bench bench-queue bench-hotpath bench-agent soak observe hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types bytecode
 	$(BIN)/dovetail sandbox fetch --real-node kubeconform actionlint
 	@left_out=$$($(BIN)/python -m tests.affected); set -x; \
 	  $(BIN)/pytest -m "not slow" -n $(WORKERS) --reruns $(RERUNS) -rfER --dist loadscope --ignore=tests/style $$left_out
@@ -49,6 +49,8 @@ lint: $(STAMP) ## Formatting, ruff, the import contracts, and the style of the t
 	$(BIN)/pytest -q tests/style
 types: $(STAMP) ## mypy, strict
 	$(BIN)/mypy
+bytecode: $(STAMP) ## Compile what the tests import: otherwise each of the processes that run them compiles all of it
+	@$(BIN)/pytest -m "not slow" --collect-only -qq --ignore=tests/style >/dev/null 2>&1 || true
 unit: $(STAMP) ## Only the tests without a cluster (seconds)
 	$(BIN)/pytest -m "not cluster and not slow"
 cluster: $(STAMP) ## Only the short cluster suite

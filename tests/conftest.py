@@ -35,6 +35,17 @@ LONG_SECONDS = 900
 _NICE: Final = 10
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Iterator[None]:
+    """Some hundred thousand objects come here to stay: every full garbage collection would visit all of them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Time limits, marks, and the order in which the workers of a parallel run take lanes."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import jsonschema
+import jsonschema_rs
 import msgspec
 import pytest
 
@@ -196,7 +196,7 @@ async def alike(
         while True:
             rest = await asked(question, url=url, token=token, namespace=shell.namespace)
             named = {"$ref": f"#/components/schemas/{question.schema}", "components": SCHEMA["components"]}
-            jsonschema.validate(rest, named)
+            jsonschema_rs.validate(named, rest)
             found = {
                 "rest": rest[question.part] if question.part else rest,
                 "sdk": msgspec.to_builtins(await question.sdk(sdk, shell.namespace)),

@@ -12,6 +12,9 @@ from tests import lanes
 ROOT = Path(__file__).resolve().parents[2]
 
 
+# Workers of a parallel run have different hash seeds, and pytest-xdist ends the run if their names differ. Only here is
+# another time zone.
+@pytest.mark.slow
 def test_another_process_collects_tests_of_the_same_names(request: pytest.FixtureRequest) -> None:
     here = request.config.stash[lanes.COLLECTED]
     files = sorted({nodeid.partition("::")[0] for nodeid in here})
