@@ -14,6 +14,8 @@ from dovetail_gateway.console import build
 
 CHROMIUM: Final = shutil.which("chromium")
 PATIENCE_MS: Final = 20_000
+# The rules of axe-core that judge colors.
+_OF_COLORS: Final = ("color-contrast", "link-in-text-block")
 # What the console itself answers for: not the browser's own line about an answer that is an error.
 _OF_ANSWERS: Final = ("Failed to load resource", "net::ERR_")
 
@@ -128,8 +130,18 @@ def axe() -> str:
 
 
 async def violations(page: Page) -> list[str]:
-    """What axe-core finds on the page, a line for each element."""
+    """What axe-core finds on the page, a line for each element: of the light page all, of the dark one its colors."""
     # Run by the browser's debugger: the page's own policy lets no such script in.
     await page.evaluate(axe())
-    found = await page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    # A color that is still changing is none of the page's.
+    await page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    light = await _found_by_axe(page)
+    await page.emulate_media(color_scheme="dark")
+    dark = await _found_by_axe(page, runOnly=list(_OF_COLORS))
+    await page.emulate_media(color_scheme="light")
+    return [*light, *(f"dark: {each}" for each in dark)]
+
+
+async def _found_by_axe(page: Page, **options: list[str]) -> list[str]:
+    found = await page.evaluate("options => axe.run(document, {resultTypes: ['violations'], ...options})", options)
     return [f"{each['id']}: {node['html']}" for each in found["violations"] for node in each["nodes"]]
