@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from dovetail_sandbox.programs import catalog, locate
 pytestmark = pytest.mark.cluster
 
 SHARED = "shared"
+SUFFERS = "suffers"
 ALL = ("operator", "extender", "agent", "kube-scheduler")
 CLI = [sys.executable, "-m", "dovetail_cli", "sandbox"]
 
@@ -41,9 +42,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def tidy() -> Iterator[None]:
-    """No test finds what another left, but for the shared sandbox."""
+    """No test finds what another left, but for the sandboxes of several tests."""
     yield
-    _end_all(but=SHARED)
+    _end_all(but=(SHARED, SUFFERS))
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +54,16 @@ def shared(home: Path) -> Iterator[Cluster]:
         yield made
 
 
-def _end_all(*, but: str = "") -> None:
+@pytest.fixture(scope="module")
+def suffers(home: Path) -> Iterator[Cluster]:
+    """A sandbox for the tests whose order is that of what they kill in it; the last one ends it."""
+    with sandbox(SUFFERS, without=("operator", "extender", "agent")) as made:
+        yield made
+
+
+def _end_all(*, but: Container[str] = ()) -> None:
     for folder in state.root().glob("*"):
-        if folder.name != but:
+        if folder.name not in but:
             cluster.get(folder.name).down()
 
 
@@ -67,6 +75,9 @@ def sandbox(name: str, **more: Any) -> Iterator[Cluster]:
         yield made
     finally:
         made.down()
+    assert processes.of_sandbox(made.folder) == []
+    assert not made.folder.exists()
+    assert not made.down()
 
 
 def kubectl(made: Cluster, *arguments: str, stdin: str | None = None) -> str:
@@ -85,18 +96,11 @@ def until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
-def test_two_sandboxes_live_side_by_side_and_one_ends_without_a_trace(shared: Cluster) -> None:
-    with sandbox("one") as one:
-        assert not set(one.state().ports.values()) & set(shared.state().ports.values())
-        kubectl(one, "create", "namespace", "only-here")
-        assert "only-here" not in kubectl(shared, "get", "namespaces")
-        assert [made.status().phase for made in (one, shared)] == ["Ready", "Ready"]
-        assert one.down()
-        assert shared.status().phase == "Ready"
-        assert processes.of_sandbox(one.folder) == []
-        assert "one" not in state.names()
-        assert not one.folder.exists()
-        assert not one.down()
+def test_two_sandboxes_live_side_by_side(shared: Cluster, suffers: Cluster) -> None:
+    assert not set(suffers.state().ports.values()) & set(shared.state().ports.values())
+    kubectl(suffers, "create", "namespace", "only-here")
+    assert "only-here" not in kubectl(shared, "get", "namespaces")
+    assert [made.status().phase for made in (suffers, shared)] == ["Ready", "Ready"]
 
 
 def test_up_again_changes_nothing(shared: Cluster) -> None:
@@ -126,37 +130,41 @@ def test_a_value_that_the_chart_refuses_is_told_before_anything_starts() -> None
     assert cluster.get("one").observed() == {}
 
 
-def test_a_killed_deployable_is_started_again_and_a_crash_of_the_control_plane_is_told() -> None:
-    with sandbox("one", without=("operator", "extender", "agent")) as made:
-        first = made.pid("kube-scheduler")
-        os.kill(first, signal.SIGKILL)
-        until(lambda: made.observed()["kube-scheduler"].restarts == 1)
-        made.wait_ready(["kube-scheduler"])
-        assert made.pid("kube-scheduler") != first
-        made.stop("kube-scheduler")
-        assert made.observed()["kube-scheduler"].process is None
-        made.start("kube-scheduler")
-        assert made.status().phase == "Ready"
-
-        os.kill(made.pid("kwok-controller"), signal.SIGKILL)
-        until(lambda: made.status().phase == "Degraded")
-        (dead,) = [each for each in made.status().components if each.state != "running"]
-        assert (dead.name, dead.last_exit) == ("kwok-controller", "signal SIGKILL")
-        assert dead.log_tail in Path(dead.log).read_text()
-        assert dead.log_tail
-        with pytest.raises(ComponentFailedError, match="kwok-controller ended with signal SIGKILL"):
-            bringup.up("one", report=progress.Lines(sys.stderr), limit_nodes=1, without=ALL)
+def test_a_killed_deployable_is_started_again(suffers: Cluster) -> None:
+    first, before = suffers.pid("kube-scheduler"), suffers.observed()["kube-scheduler"].restarts
+    os.kill(first, signal.SIGKILL)
+    until(lambda: suffers.observed()["kube-scheduler"].restarts == before + 1)
+    suffers.wait_ready(["kube-scheduler"])
+    assert suffers.pid("kube-scheduler") != first
+    suffers.stop("kube-scheduler")
+    assert suffers.observed()["kube-scheduler"].process is None
+    suffers.start("kube-scheduler")
+    assert suffers.status().phase == "Ready"
 
 
-def test_down_after_the_supervisor_was_killed_leaves_nothing() -> None:
-    with sandbox("one") as made:
-        supervisor = made.state().supervisor
-        assert supervisor
-        identity.send(supervisor, signal_number=signal.SIGKILL)
-        until(lambda: not identity.alive(supervisor))
-        assert made.status().phase == "Degraded"
-        made.down()
-        assert processes.of_sandbox(made.folder) == []
+def test_a_crash_of_the_control_plane_is_told(suffers: Cluster) -> None:
+    os.kill(suffers.pid("kwok-controller"), signal.SIGKILL)
+    until(lambda: suffers.status().phase == "Degraded")
+    (dead,) = [each for each in suffers.status().components if each.state != "running"]
+    assert (dead.name, dead.last_exit) == ("kwok-controller", "signal SIGKILL")
+    assert dead.log_tail in Path(dead.log).read_text()
+    assert dead.log_tail
+    with pytest.raises(ComponentFailedError, match="kwok-controller ended with signal SIGKILL"):
+        bringup.up(SUFFERS, report=progress.Lines(sys.stderr), limit_nodes=1, without=ALL)
+
+
+def test_down_after_the_supervisor_was_killed_leaves_nothing_and_other_sandboxes_go_on(
+    shared: Cluster, suffers: Cluster
+) -> None:
+    supervisor = suffers.state().supervisor
+    assert supervisor
+    identity.send(supervisor, signal_number=signal.SIGKILL)
+    until(lambda: not identity.alive(supervisor))
+    assert suffers.status().phase == "Degraded"
+    assert suffers.down()
+    assert processes.of_sandbox(suffers.folder) == []
+    assert SUFFERS not in state.names()
+    assert shared.status().phase == "Ready"
 
 
 def test_interrupting_up_leaves_nothing(home: Path) -> None:
