@@ -1,8 +1,8 @@
 """Choose which groups `make test` leaves out, because nothing changed that they depend on.
 
 Prints pytest's options that leave them out, and says on standard error what runs and why. The change is what differs
-from the merge base with main. On main itself it is what differs from the commit that the variable DOVETAIL_PROVED
-names, the last one whose full run CI has seen pass. Where neither is known, every group runs.
+from the merge base with main. On main itself it is what differs from the last commit whose run has passed: the variable
+DOVETAIL_PROVED names it, or CI has noted it on this machine (`--passed`). Where none is known, every group runs.
 """
 
 import os
@@ -59,8 +59,21 @@ def base_of(folder: Path) -> str | None:
     """The commit to compare with; None if there is none, and every group must run."""
     if base := merge_base(folder):
         return base
-    proved = os.environ.get(PROVED, "")
+    note = noted_in()
+    proved = os.environ.get(PROVED) or (note.read_text(encoding="utf-8").strip() if note.exists() else "")
     return git(folder, "merge-base", "HEAD", proved) or None if proved else None
+
+
+def noted_in() -> Path:
+    """The file of this machine with the last commit whose run has passed, also where that run left groups out."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "dovetail", "proved")
+
+
+def note_passed(folder: Path) -> None:
+    """Note that the run of this commit has passed, unless files differ from it."""
+    if not git(folder, "status", "--porcelain") and (commit := git(folder, "rev-parse", "HEAD")):
+        noted_in().parent.mkdir(parents=True, exist_ok=True)
+        noted_in().write_text(f"{commit}\n", encoding="utf-8")
 
 
 def cause(group: Group, *, changed: Iterable[str], everyone: Iterable[str], imports: Imports) -> str | None:
@@ -88,7 +101,10 @@ def chosen(found: Groups, *, base: str | None) -> Iterable[tuple[Group, str | No
 
 
 def main() -> None:
-    """Print the options, and what runs."""
+    """Print the options, and what runs; with `--passed`, note that this commit's run has passed."""
+    if sys.argv[1:] == ["--passed"]:
+        note_passed(ROOT)
+        return
     for group, why in chosen(groups(), base=base_of(ROOT)):
         print(f"{group.name}: {f'runs: {why}' if why else 'left out, nothing it depends on changed'}", file=sys.stderr)
         if why is None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests import affected
-from tests.affected import Imports, base_of, cause
+from tests.affected import Imports, base_of, cause, note_passed
 from tests.groups import ROOT, groups
 from tools.changes import git
 
@@ -81,11 +81,31 @@ def test_a_commit_that_ci_proved_counts_on_main_alone_and_if_it_is_known(
     for number in range(2):
         git(tmp_path, "-c", "user.name=t", "-c", "user.email=t@x", "commit", "-q", "--allow-empty", "-m", str(number))
     first = git(tmp_path, "rev-parse", "HEAD~1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".git" / "cache"))
     assert base_of(tmp_path) is None
     monkeypatch.setenv(affected.PROVED, first)
     assert base_of(tmp_path) == first
     monkeypatch.setenv(affected.PROVED, "0" * 40)
     assert base_of(tmp_path) is None
+
+
+def test_a_commit_whose_run_has_passed_on_this_machine_counts_unless_files_differed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(affected.PROVED, raising=False)
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "-c", "user.name=t", "-c", "user.email=t@x", "commit", "-q", "--allow-empty", "-m", "first")
+    (folder / "new").touch()
+    note_passed(folder)
+    assert base_of(folder) is None
+    (folder / "new").unlink()
+    note_passed(folder)
+    assert base_of(folder) == git(folder, "rev-parse", "HEAD")
+    monkeypatch.setenv(affected.PROVED, "none")
+    assert base_of(folder) is None
 
 
 def test_every_test_has_a_group_and_every_path_of_a_group_is_there(request: pytest.FixtureRequest) -> None:
