@@ -239,6 +239,26 @@ async def test_a_job_that_changes_while_its_details_are_read_shows_the_last_of_t
     await expect(page.locator("pre", has_text="kind: GPUJob")).to_contain_text("priority: 40", timeout=PATIENCE_MS)
 
 
+@pytest.mark.parametrize("failure", ["refused", "unreachable"])
+async def test_details_whose_answer_failed_are_read_again(window: Window, failure: str) -> None:
+    failed: list[str] = []
+
+    async def fail_once(route: Route) -> None:
+        if failed:
+            await route.continue_()
+            return
+        failed.append(failure)
+        if failure == "unreachable":
+            await route.abort()
+        else:
+            await route.fulfill(status=503, content_type="application/problem+json", body='{"detail": "Not yet"}')
+
+    await window.context.route("**/api/v3/jobs/red/next", fail_once)
+    page = await window.sign_in("red-token", path="job/red/next")
+    await expect(page.locator("pre", has_text="kind: GPUJob")).to_be_visible(timeout=PATIENCE_MS)
+    assert failed == [failure]
+
+
 async def test_plan_map_waste_and_settings_show_whose_the_devices_are(window: Window) -> None:
     page = await window.sign_in("red-token", path="plan?hours=24")
     await expect(page.get_by_role("row", name="1 train")).to_contain_text("no limit")

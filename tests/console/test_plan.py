@@ -78,24 +78,53 @@ async def test_a_history_that_cannot_be_read_says_why(window: Window) -> None:
     await shows(page, "Ended jobs are shown only while their objects exist:")
 
 
-async def test_moves_show_the_devices_before_and_after(window: Window, api: GatewayApiServer, face: Face) -> None:
+async def put_mover(api: GatewayApiServer, face: Face, *wants: str, namespace: str = "red") -> None:
+    """A job of one GPU on node b, and these jobs, which wait for eight on one node."""
     for name in ("next", "after"):
         api.delete("gpujobs", f"red/{name}")
-    mover = make_job("mover", namespace="red", number=8, user="rita", moves="Restart", checkpointIntervalSeconds=600)
+    mover = make_job("mover", namespace=namespace, number=8, moves="Restart", checkpointIntervalSeconds=600)
     mover["status"] |= {"startTime": "2026-11-01T00:00:00Z", "nodes": ["b"]}
     api.put("gpujobs", mover)
     of_run = {"spec": {"parallelism": 1, "completions": 1}, "status": {"active": 1}}
     api.put("jobs", make_batch_job(mover) | of_run)
-    api.put("pods", make_bound_pod("mover-0", namespace="red", job="mover", number=8, device="b-0", node="b"))
-    status = {"phase": "Queued", "number": 9, "gpus": 8, "request": "8", "reason": "Fragmentation"}
-    api.put("gpujobs", make_job("wants", namespace="red", number=9, user="rita", status=status, gpu=8))
+    api.put("pods", make_bound_pod("mover-0", namespace=namespace, job="mover", number=8, device="b-0", node="b"))
+    for number, name in enumerate(wants, start=9):
+        status = {"phase": "Queued", "number": number, "gpus": 8, "request": "8", "reason": "Fragmentation"}
+        api.put("gpujobs", make_job(name, namespace="red", number=number, user="rita", status=status, gpu=8))
+    path = f"/api/v3/moves?jobs={','.join(f'red/{name}' for name in wants)}"
     async with asyncio.timeout(60):
         # Until the gateway has seen all of it.
-        while not (await face.get("/api/v3/jobs/red/wants/moves", token="red-token")).json.get("holds"):  # noqa: ASYNC110 - it has no event
+        while "starts within" not in (await face.get(path, token="red-token")).text:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.05)
+
+
+async def test_moves_for_several_jobs_show_each_plan_and_each_reason_in_the_language_of_the_page(
+    window: Window, api: GatewayApiServer, face: Face
+) -> None:
+    await put_mover(api, face, "wants", "alike", namespace="blue")
+    page = await window.sign_in("red-token", path="plan")
+    await page.get_by_label("Waiting job").select_option("All 2 together")
+    assert page.url.endswith("?moves=all")
+    plan = page.get_by_role("region", name="9 wants")
+    await expect(plan.get_by_role("table", name="Moves for 9 wants").locator(".seat-starts")).to_have_count(8)
+    await expect(plan).to_contain_text("A another tenant: b:0")
+    why = page.get_by_role("region", name="10 alike")
+    await expect(why).to_have_text("No moves for job 10 (alike): no set of jobs that may move makes room for it")
+    await expect(page.get_by_text("PodDisruptionBudgets may not be read")).to_have_count(1)
+    await shows(page, "dovetail move plan 9 10 --namespace red")
+    assert await violations(page) == []
+    await page.evaluate("localStorage.setItem('dovetail-language', 'zh')")
+    await page.reload()
+    await expect(page.get_by_role("region", name="10 alike")).to_have_text(
+        "作业 10（alike）没有可行的迁移：没有任何一组可迁移的作业能为它腾出位置"
+    )
+
+
+async def test_moves_show_the_devices_before_and_after(window: Window, api: GatewayApiServer, face: Face) -> None:
+    await put_mover(api, face, "wants")
     page = await window.sign_in("red-token", path="job/red/wants")
     await page.get_by_role("link", name="Before and after moves").click()
-    table = page.get_by_role("table", name="Moves")
+    table = page.get_by_role("table", name="Moves for 9 wants")
     emptied, filled = (
         table.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True)) for name in "ba"
     )

@@ -156,20 +156,44 @@ async def test_moves_say_who_restarts_elsewhere_and_hide_the_jobs_of_other_tenan
     waiting = {"phase": "Queued", "number": 9, "reason": "Fragmentation", "message": "Need 8 GPUs"}
     api.put("gpujobs", make_job("wants", namespace="red", number=9, user="rita", status=waiting, gpu=8))
     await until_known(face, "red/wants", node="b")
-    path = "/api/v3/jobs/red/wants/moves"
-    red, admin = [await face.get(path, token=token) for token in ("red-token", "admin-token")]
-    assert red.json["holds"] is admin.json["holds"] is True, admin.text
-    assert "canary" not in red.text
-    assert [each["job"] for each in red.json["moves"]] == [None]
-    assert [each["job"]["name"] for each in admin.json["moves"]] == ["canarymoves"]
-    assert (len(red.json["notes"]), admin.json["notes"]) == (1, [])
-    asked = await face.get(f"{path}?willing=true", token="admin-token")
-    assert asked.json["moves"] == admin.json["moves"]
+    path = "/api/v3/moves?jobs=red/wants"
+    replies = [await face.get(path, token=token) for token in ("red-token", "admin-token")]
+    assert "canary" not in replies[0].text
+    (red,), (admin,) = (each.json["items"] for each in replies)
+    assert red["holds"] is admin["holds"] is True, admin
+    assert [each["job"] for each in red["moves"]] == [None]
+    assert [each["job"]["name"] for each in admin["moves"]] == ["canarymoves"]
+    assert (len(red["notes"]), admin["notes"]) == (1, [])
+    assert [each["code"] for each in red["noteDetails"][0]] == ["BudgetsUnread"]
+    asked = await face.get(f"{path}&willing=true", token="admin-token")
+    assert asked.json["items"][0]["moves"] == admin["moves"]
+    several = await face.get(f"{path},canaryns/canarymoves,red/wants", token="admin-token")
+    assert [(each["job"]["name"], each["holds"]) for each in several.json["items"]] == [
+        ("wants", True),
+        ("canarymoves", False),
+    ]
+    codes = [each["code"] for each in several.json["items"][1]["details"]]
+    assert codes == ["NoMovesForNumbered", "DoesNotWaitForRoom"]
+    hidden = await face.get(f"{path},canaryns/canarymoves", token="red-token")
+    unknown = await face.get(f"{path},canaryns/none", token="red-token")
+    assert (hidden.status, unknown.status) == (404, 404)
+    assert hidden.text.replace("canarymoves", "none") == unknown.text
 
     meta = {"name": "all", "namespace": "canaryns", "uid": "all"}
     api.put("poddisruptionbudgets", {"metadata": meta, "spec": {"selector": {}}, "status": {}})
     kept = await face.get(path, token="admin-token")
-    assert (kept.json["holds"], kept.json["movable"]) == (False, admin.json["movable"] - 1)
+    assert [(each["holds"], each["movable"]) for each in kept.json["items"]] == [(False, admin["movable"] - 1)]
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    ["", "wants", "red/wants,", "red/wants/x", ",".join(f"red/{at}" for at in range(21))],
+    ids=["none", "without a namespace", "one without a name", "too many parts", "too many"],
+)
+async def test_moves_are_asked_for_a_few_jobs_with_their_namespaces(face: Face, jobs: str) -> None:
+    found = await face.get(f"/api/v3/moves?jobs={jobs}", token="red-token")
+    assert found.status == 422
+    assert len(found.json["detail"]) < 250, found.json["detail"]
 
 
 async def test_an_explanation_rests_on_the_mixes_that_the_operator_and_the_extender_have_stored(

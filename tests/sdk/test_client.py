@@ -101,11 +101,13 @@ async def test_moves_are_planned_and_requested(api: GatewayApiServer, side: Side
     async with side.inside(side.client()) as client:
         job = await side.call(client.job, "train")
         found = await side.call(job.moves, willing=True)
+        several = await side.call(client.moves, [job, job], willing=True)
         await side.call(job.set_moves, "Restart")
         await side.call(job.request_moves)
         spec = dict(api.objects["gpujobs"]["red/train"]["spec"])
         await side.call(job.request_moves, withdraw=True)
-    assert str(found).startswith("No moves for job 1 (train): ")
+    assert str(found) == found.summary == "No moves for job 1 (train): it starts without moves"
+    assert several == [found]
     assert (spec["moves"], "moveRequestTime" in spec) == ("Restart", True)
     assert api.objects["gpujobs"]["red/train"]["spec"].get("moveRequestTime") is None
 

@@ -53,6 +53,7 @@ _TITLES: Final = {
     "capacity": "Capacity",
     "nodes": "Nodes and GPUs",
     "queue": "Queue, limits, growing pools, estimated starts",
+    "moves": "Moves",
     "start": "Before the start",
     "arrays": "Arrays",
     "end": "Ends, and running jobs",

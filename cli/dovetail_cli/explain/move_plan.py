@@ -1,11 +1,11 @@
-"""`dovetail move plan JOB`: the moves that start a waiting job, from the cluster as it is."""
+"""`dovetail move plan JOBS`: the moves that start waiting jobs, from the cluster as it is."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
-from dovetail.answers.moves import MovesAnswer, PlacedWorker
+from dovetail.answers.moves import MovesAnswer, MovesList, PlacedWorker
 from dovetail.api.gpujob import GPUJob
 from dovetail.formats.durations import human
 from dovetail.kube.queries.disruption_budgets import list_disruption_budgets
@@ -22,25 +22,28 @@ COLUMNS: Final = ("NAMESPACE", "JOB", "MOVES", "FROM", "TO", "LOSES", "AWAY")
 
 
 def show(
-    word: str, *, form: str, kubeconfig: str | None, context: str | None, namespace: str | None
+    words: Sequence[str], *, form: str, kubeconfig: str | None, context: str | None, namespace: str | None
 ) -> tuple[str, bool]:
-    """The plan for a job of the namespace, as text or for programs, and whether there is one.
+    """The plans for jobs of the namespace, as text or for programs, and whether each of them has one.
 
     Raises `InvalidQueryError` and `MissingError`.
     """
-    wanted = selection.parse_one(word, field="JOB")
+    wanted = selection.parse_ids(words, field="JOBS")
 
-    async def look(cluster: Cluster) -> MovesAnswer:
+    async def look(cluster: Cluster) -> MovesList:
         return (await found_for(cluster, wanted=wanted, to_apply=False))[1]
 
     found = work(look, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    holds = all(each.holds for each in found.items)
     if form != "table":
-        return output.document(msgspec.to_builtins(found), form=form), found.holds
-    return text(found), found.holds
+        return output.document(msgspec.to_builtins(found), form=form), holds
+    return text(found), holds
 
 
-async def found_for(cluster: Cluster, *, wanted: selection.Wanted, to_apply: bool) -> tuple[GPUJob, MovesAnswer]:
-    """The job, and the plan for it: one `to_apply` moves only jobs that say that they may move.
+async def found_for(
+    cluster: Cluster, *, wanted: Sequence[selection.Wanted], to_apply: bool
+) -> tuple[list[GPUJob], MovesList]:
+    """The jobs, and the plans for them: those `to_apply` move only jobs that say that they may move.
 
     Raises `MissingError`.
     """
@@ -48,30 +51,34 @@ async def found_for(cluster: Cluster, *, wanted: selection.Wanted, to_apply: boo
         objects = await take(cluster, say=say)
         budgets = await list_disruption_budgets(cluster.client)
         ours = [job for job in objects.jobs if job.metadata.namespace == cluster.namespace]
-        chosen, missing = selection.select(ours, wanted=[wanted])
+        chosen, missing = selection.select(ours, wanted=wanted)
+        if not chosen:
+            missing = [each.text for each in wanted]
         if missing:
             raise MissingError(f"{selection.none_such(missing)} in namespace {cluster.namespace}")
         say(f"Trying moves on {len(objects.nodes):,} nodes …")
-        found = moves_for(chosen[0], objects=objects, budgets=budgets, now=utc_now(), to_apply=to_apply)
-        return chosen[0], found
+        return chosen, moves_for(chosen, objects=objects, budgets=budgets, now=utc_now(), to_apply=to_apply)
 
 
-def text(found: MovesAnswer, *, to_apply: bool = False) -> str:
-    """The plan for people: the sentence, the moves, and where the job starts."""
+def text(found: MovesList, *, to_apply: bool = False) -> str:
+    """The plans for people: for each job the sentence, the moves, and where the job starts."""
     return "\n\n".join(_parts(found, to_apply=to_apply))
 
 
-def _parts(found: MovesAnswer, *, to_apply: bool) -> Iterator[str]:
-    yield output.bold(f"{found.summary}.")
-    if found.holds:
-        yield output.table([list(COLUMNS), *_lines(found)])
-        yield f"{found.job.name} starts on {_places(found.workers)}."
-        yield _proof(found) if to_apply else f"{_proof(found)} Nothing was changed."
-    else:
-        jobs = f"{found.movable} running job{'s' * (found.movable != 1)} may move"
+def _parts(found: MovesList, *, to_apply: bool) -> Iterator[str]:
+    for each in found.items:
+        yield output.bold(f"{each.summary}.")
+        if each.holds:
+            yield output.table([list(COLUMNS), *_lines(each)])
+            yield f"{each.job.name} starts on {_places(each.workers)}. {_proof(each)}"
+    first = found.items[0]
+    if not all(each.holds for each in found.items):
+        jobs = f"{first.movable} running job{'s' * (first.movable != 1)} may move"
         who = "say moves: Restart, or their namespace does" if to_apply else "may be preempted"
         yield f"{jobs}: those that {who}, have run long enough, and have all their workers on nodes."
-    yield from (f"{note}." for note in found.notes)
+    yield from (f"{note}." for note in first.notes)
+    if not to_apply and any(each.holds for each in found.items):
+        yield "Nothing was changed."
 
 
 def _lines(found: MovesAnswer) -> Iterator[list[str]]:
@@ -93,5 +100,6 @@ def _places(workers: Sequence[PlacedWorker]) -> str:
 
 def _proof(found: MovesAnswer) -> str:
     others = found.compared
-    who = f"{others} other waiting job{'s start' if others != 1 else ' starts'}" if others else "No other job waits"
-    return f"{who}{' no later than without the moves' if others else ''}."
+    if not others:
+        return "No other job waits."
+    return f"{others} other waiting job{'s start' if others != 1 else ' starts'} no later than without the moves."

@@ -59,7 +59,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
         "dovetail explain request 0.5 --mode Fractional --memory-host 16Gi",
     ),
     "move apply": ("dovetail move apply 7", "dovetail move apply train-resnet --yes"),
-    "move plan": ("dovetail move plan 7", "dovetail move plan train-resnet --namespace vision -o json"),
+    "move plan": ("dovetail move plan 7", "dovetail move plan 7 9 train-resnet --namespace vision -o json"),
     "console": ("dovetail console", "dovetail console --gateway https://dovetail.example.com --no-browser"),
     "cordon": ("dovetail cordon node-1:2", "dovetail cordon node-1:0-3 node-2:all"),
     "uncordon": ("dovetail uncordon node-1:2", "dovetail uncordon --mended node-1:2"),

@@ -13,6 +13,7 @@ export type Explanation = Schemas["Explanation"];
 export type EventRow = Schemas["EventRow"];
 export type Position = Schemas["Position"];
 export type MovesAnswer = Schemas["MovesAnswer"];
+export type MovesList = Schemas["MovesList"];
 export type Me = Schemas["Me"];
 export type DryRun = Schemas["DryRun"];
 export type JobChange = Schemas["JobChange"];

@@ -152,6 +152,8 @@ export const PAGES = {
   movesHow: ["Running jobs that restart elsewhere may leave room for a waiting job. Nothing is changed here.", "运行中的作业在别处重启，可能为等待的作业腾出位置。此处不会更改任何内容。"],
   movesFor: ["Waiting job", "等待的作业"],
   movesChoose: ["Choose a job", "选择作业"],
+  movesAll: ["All {0} together", "全部 {0} 个一起"],
+  movesOf: ["Moves for {0}", "{0} 的迁移"],
   movesNoneChosen: ["Jobs that wait for scattered room: {0}", "因空闲位置分散而等待的作业：{0}"],
   movesStart: ["starts within {0}", "将在 {0}内启动"],
   movesInstead: ["starts within {0} instead of {1}", "将在 {0}内启动，而不是 {1}"],

@@ -3,6 +3,7 @@
 from dovetail.answers import Row
 from dovetail.answers.jobs import JobReference
 from dovetail.api.gpujob import Moves
+from dovetail.api.meta import MessageDetail
 
 
 class PlacedWorker(Row, frozen=True, kw_only=True):
@@ -36,7 +37,7 @@ class MoveRow(Row, frozen=True, kw_only=True):
 class MovesAnswer(Row, frozen=True, kw_only=True):
     """Whether moves start a waiting job, and which.
 
-    - `summary`: the answer in one sentence
+    - `summary`: the answer in one sentence, and `details` its clauses as codes and parameters
     - `holds`: whether there is a plan, proven for the cluster as it was read
     - `moves`: the jobs that move; empty without a plan
     - `workers`: where the job starts, worker by worker
@@ -46,11 +47,12 @@ class MovesAnswer(Row, frozen=True, kw_only=True):
       otherwise
     - `compared`: how many other waiting jobs start no later than without the moves
     - `movable`: how many running jobs may move
-    - `notes`: what the answer does not count
+    - `notes`: what the answer does not count, and `noteDetails` the clauses of each note
     """
 
     job: JobReference
     summary: str
+    details: list[MessageDetail]
     holds: bool
     moves: list[MoveRow]
     workers: list[PlacedWorker]
@@ -61,19 +63,29 @@ class MovesAnswer(Row, frozen=True, kw_only=True):
     compared: int
     movable: int
     notes: list[str]
+    note_details: list[list[MessageDetail]]
 
     def __str__(self) -> str:
         return self.summary
 
 
-class MovesApplied(Row, frozen=True, kw_only=True):
-    """What became of a plan that was carried out.
+class MovesList(Row, frozen=True, kw_only=True):
+    """Moves for several waiting jobs: the plans of all of them hold together."""
 
-    - `plan`: the plan, as it was proven before anything ended
+    items: list[MovesAnswer]
+
+    def __str__(self) -> str:
+        return "\n".join(each.summary for each in self.items)
+
+
+class MovesApplied(Row, frozen=True, kw_only=True):
+    """How it went with a job for which moves were to be carried out.
+
+    - `plan`: its plan, as it was proven before anything ended; without one, nothing was requested
     - `started`: whether the job runs
     - `phase`, `message`: its state at the end of the wait
     - `nodes`: where it runs; empty if it does not
-    - `seconds`: from the request to the start, or to the end of the wait
+    - `seconds`: from the request to the start, or to the end of the wait; 0 without a request
     """
 
     plan: MovesAnswer
@@ -82,3 +94,9 @@ class MovesApplied(Row, frozen=True, kw_only=True):
     message: str
     nodes: list[str]
     seconds: float
+
+
+class MovesAppliedList(Row, frozen=True, kw_only=True):
+    """How it went with each of several jobs."""
+
+    items: list[MovesApplied]

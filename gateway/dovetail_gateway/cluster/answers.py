@@ -16,7 +16,7 @@ import msgspec
 from dovetail.answers.doctor import Diagnosis
 from dovetail.answers.effects import Effects
 from dovetail.answers.inventory import take
-from dovetail.answers.moves import MovesAnswer
+from dovetail.answers.moves import MovesList
 from dovetail.answers.owners import user_of
 from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail.answers.quotas import QuotaPlan
@@ -156,19 +156,19 @@ class Answers:
 
     async def moves(
         self,
-        job: GPUJob,
+        jobs: Sequence[GPUJob],
         *,
         budgets: Sequence[PodDisruptionBudget] | None,
         to_apply: bool,
         who: Identity,
         sees: Visibility,
-    ) -> MovesAnswer:
-        """Which running jobs would have to restart elsewhere so that the job starts. Raises `CrowdedError`."""
+    ) -> MovesList:
+        """Which running jobs would have to restart elsewhere so that these jobs start. Raises `CrowdedError`."""
         from dovetail.query.explain.moves import moves_for  # noqa: PLC0415 - few processes are asked
 
-        def compute(objects: ClusterObjects, now: datetime) -> MovesAnswer:
+        def compute(objects: ClusterObjects, now: datetime) -> MovesList:
             reader = reader_of(sees)
-            return moves_for(job, objects=objects, budgets=budgets, now=now, to_apply=to_apply, reader=reader)
+            return moves_for(jobs, objects=objects, budgets=budgets, now=now, to_apply=to_apply, reader=reader)
 
         async with self._queue.slot(who.username):
             return await self._computed(compute, sees=sees, user=who.username)

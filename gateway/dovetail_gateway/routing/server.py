@@ -295,7 +295,8 @@ def _from_own_user(request: web.Request) -> bool:
 
 def _namespaces_in(*parts: Any) -> list[str]:
     """The namespaces that a request names."""
-    named = (getattr(part, "namespace", None) for part in parts)
+    named = [getattr(part, "namespace", None) for part in parts]
+    named += [each for part in parts for each in getattr(part, "namespaces", ())]
     return [each for each in named if isinstance(each, str) and each]
 
 

@@ -73,15 +73,16 @@ class Questions:
         """All devices with their sums, and how many jobs run and wait."""
         return Answer(encoded=await self._answers.overview(who=call.who, sees=call.sees))
 
-    async def get_moves(self, call: Call[JobPath, MovesQuery, Any]) -> Answer:
-        """Which running jobs would have to restart elsewhere so that the job starts; nothing is changed."""
-        job, budgets = self._jobs.find(call.path, sees=call.sees), None
+    async def get_moves(self, call: Call[Nothing, MovesQuery, Any]) -> Answer:
+        """Which running jobs would have to restart elsewhere so that jobs start; nothing is changed."""
+        jobs = [self._jobs.find(path, sees=call.sees) for path in call.query.paths]
+        budgets = None
         if call.sees.everything:
             # Where namespaces are hidden, the pods of their budgets are unknown.
             async with self._clients.client_for(call.caller) as client:
                 budgets = await list_disruption_budgets(client)
         found = await self._answers.moves(
-            job, budgets=budgets, to_apply=call.query.willing, who=call.who, sees=call.sees
+            jobs, budgets=budgets, to_apply=call.query.willing, who=call.who, sees=call.sees
         )
         return Answer(value=found)
 

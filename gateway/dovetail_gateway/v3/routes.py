@@ -4,7 +4,7 @@ from dovetail.answers.callers import Me
 from dovetail.answers.doctor import Diagnosis
 from dovetail.answers.effects import Effects as EffectsAnswer
 from dovetail.answers.jobs import EventList, HistoryPage, JobDetails, JobList, JobRow, Position, Removed
-from dovetail.answers.moves import MovesAnswer
+from dovetail.answers.moves import MovesList
 from dovetail.answers.nodes import DeviceList, NodeList, NodeRow, Overview
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
@@ -190,8 +190,8 @@ def _questions(questions: Questions) -> list[Route]:
             right=READ, answers={200: Explanation, 404: Problem}, path_type=JobPath, query_type=Strictly,
         ),
         route(
-            "GET", f"{_JOB}/moves", questions.get_moves, summary="Ask which jobs to restart so that it starts",
-            tag="v3", right=READ, answers={200: MovesAnswer, 404: Problem}, path_type=JobPath, query_type=MovesQuery,
+            "GET", "/api/v3/moves", questions.get_moves, summary="Ask which jobs to restart so that others start",
+            tag="v3", right=READ, answers={200: MovesList, 404: Problem}, path_type=Nothing, query_type=MovesQuery,
         ),
         route(
             "GET", "/api/v3/audit", questions.get_audit, summary="Prove that no device is promised twice", tag="v3",

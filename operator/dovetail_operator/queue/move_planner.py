@@ -245,6 +245,6 @@ def _waits_since(job: GPUJob) -> datetime:
 
 def _clause(plan: MovePlan | NoPlan) -> Sentence:
     if isinstance(plan, NoPlan):
-        return says.NO_MOVES(why=plan.reason)
+        return says.NO_MOVES() + plan.why
     lost = f"{plan.lost_device_seconds / 3600:.2f}"
     return says.WOULD_MOVE(seconds=round(plan.in_seconds), count=len(plan.moves), lost=lost)

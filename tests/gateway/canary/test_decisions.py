@@ -31,10 +31,11 @@ async def test_a_decision_depends_on_no_name_that_is_hidden(cluster: RbacApiServ
         for spec in ASKED
     ]
     asked += [
-        ("GET", f"/api/v3/jobs/{tenant.namespace}/{name}/{question}", None)
+        ("GET", path.format(f"{tenant.namespace}/{name}"), None)
         for name in own
-        for question in ("explain", "moves")
+        for path in ("/api/v3/jobs/{}/explain", "/api/v3/moves?jobs={}")
     ]
+    asked.append(("GET", "/api/v3/moves?jobs=" + ",".join(f"{tenant.namespace}/{name}" for name in own[:20]), None))
     asked += [
         ("POST", f"/api/v3/jobs/{tenant.namespace}/{name}/effects", change)
         for name, change in (("train", {"cancel": True}), ("waits", {"held": True}), ("common", {"priority": 255}))

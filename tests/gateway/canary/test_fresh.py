@@ -58,7 +58,9 @@ def questions() -> list[tuple[str, str, str, dict[str, Any]]]:
             continue
         for token, name in itertools.product(TOKENS[:1] if takes_long else TOKENS, names_of(each.path)):
             options = {} if each.method == "GET" else asked(each, ONE.namespace, name)[0]
-            found.append((token, each.method, each.path.format(namespace=ONE.namespace, name=name, id=name), options))
+            path = each.path.format(namespace=ONE.namespace, name=name, id=name)
+            path += f"?jobs={ONE.namespace}/{name}" if path.endswith("/moves") else ""
+            found.append((token, each.method, path, options))
     return found
 
 
@@ -82,7 +84,7 @@ class Readers:
         self._face.made.feed.collect()
         found = dict[str, Any]()
         for token, method, path, options in questions():
-            if path.endswith(_TAKE_LONG) and at % LONG_STEPS:
+            if path.partition("?")[0].endswith(_TAKE_LONG) and at % LONG_STEPS:
                 continue
             key = f"{token} {method} {path}"
             tag, kept = self._kept.get(key, ("", None))

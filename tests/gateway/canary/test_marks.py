@@ -28,6 +28,7 @@ QUERIES = {
         "of=Namespace&name={namespace}", "of=Project", "of=Job&namespace={namespace}&name=train",
     ),
     "/api/v3/devices/then": ("at=2026-11-01T00:10:00Z",),
+    "/api/v3/moves": ("jobs={namespace}/train", "jobs={namespace}/waits,{namespace}/next", "jobs={namespace}/none"),
     "/api/v3/usage": tuple(f"by={by}" for by in ("Namespace", "Project", "User", "Model", "Day")),
 }  # fmt: skip
 TEMPLATE = {"spec": {"containers": [{"name": "m", "image": "x"}]}}

@@ -58,7 +58,7 @@ ELSEWHERE = {
     "/api/v1/gpu/health": "names no object: test_v1.py",
     "/api/v3/history": "the operator's answer, passed on: test_history.py",
     "/api/v3/jobs/{namespace}/{name}/explain": "a decision: test_decisions.py",
-    "/api/v3/jobs/{namespace}/{name}/moves": "a decision: test_decisions.py",
+    "/api/v3/moves": "a decision: test_decisions.py",
 }
 
 

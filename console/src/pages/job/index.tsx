@@ -90,10 +90,16 @@ const Missing = ({ namespace, name }: { namespace: string; name: string }) => (
 
 const stateOf = (row: JobRow): string => `${row.uid} ${row.phase} ${row.reason} ${row.priority} ${row.startedAt} ${row.completedAt}`;
 
-// Spec and status: at once, and again whenever the job's row changes.
+// How long after an error it is asked again.
+const AGAIN_MS = 3_000;
+
+// Spec and status: at once, again whenever the job's row changes, and some time after an error.
 function useDetails(namespace: string, name: string, listed: JobRow | undefined): JobDetails | null {
   const details = useSignal<JobDetails | null>(null);
   const asking = useRef(false);
+  const failed = useSignal(0);
+  const again = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+  useEffect(() => () => clearTimeout(again.current), []);
   const before = sequence() < 0;
   const changed = listed ? stateOf(listed) : "";
   // What a question that is under way goes on with: the state, and the path of the job that the page shows.
@@ -114,6 +120,7 @@ function useDetails(namespace: string, name: string, listed: JobRow | undefined)
         }
       } catch (error) {
         if (!(error instanceof ApiError)) details.value = null;
+        again.current = setTimeout(() => failed.value++, AGAIN_MS);
       }
       asking.current = false;
     };
@@ -123,7 +130,7 @@ function useDetails(namespace: string, name: string, listed: JobRow | undefined)
     };
     const differs = (state: string): boolean => state !== known();
     if ((changed || before) && !asking.current && differs(changed)) void ask();
-  }, [namespace, name, changed, before]);
+  }, [namespace, name, changed, before, failed.value]);
   return details.value;
 }
 

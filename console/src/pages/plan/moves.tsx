@@ -1,8 +1,7 @@
-// Moves: which running jobs could restart elsewhere so that a waiting job starts, with the devices before and after.
+// Moves: which running jobs could restart elsewhere so that waiting jobs start, with the devices before and after.
 import { Combine } from "lucide";
-import { jobPath } from "../../api/client";
 import { usePolled } from "../../api/polled";
-import type { JobRow, MovesAnswer, NodeRow } from "../../api/types";
+import type { JobRow, MovesAnswer, MovesList, NodeRow } from "../../api/types";
 import { Card } from "../../design/card";
 import { Command } from "../../design/command";
 import { Empty, Skeleton } from "../../design/empty";
@@ -10,7 +9,7 @@ import { Select } from "../../design/field";
 import { Table } from "../../design/table";
 import { duration, number } from "../../format";
 import { jobs, job as jobOf, keyOf, nodes } from "../../live/store";
-import { called, English, JobLink, NodeLink } from "../../parts/basics";
+import { called, JobLink, NodeLink, Said } from "../../parts/basics";
 import { promisedOf } from "../../parts/use";
 import { place, setQuery } from "../../router";
 import { t } from "../../texts";
@@ -19,41 +18,58 @@ const AGAIN_MS = 60_000;
 const SCATTERED = "Fragmentation";
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const STAR = "★";
+// In place of jobs in the address: all that wait for scattered room, as many as the gateway plans for at once.
+const ALL = "all";
+const MOST_JOBS = 20;
 
-// Shown where room is free but scattered, or where the address names a job.
+// Shown where room is free but scattered, or where the address names jobs.
 export function Moves() {
   const asked = place.value.query.get("moves") ?? "";
   const scattered = jobs.value.filter((job) => job.phase === "Queued" && job.reason === SCATTERED).map(keyOf);
-  const offered = asked && !scattered.includes(asked) ? [asked, ...scattered] : scattered;
+  const offered = asked && asked !== ALL && !scattered.includes(asked) ? [asked, ...scattered] : scattered;
   if (!offered.length) return null;
-  const name = (key: string) => called(jobOf(key) ?? { number: null, name: key });
+  const keys = asked === ALL ? scattered.slice(0, MOST_JOBS) : asked.split(",").filter(Boolean);
+  const name = (asked: string) => asked.split(",").map((key) => called(jobOf(key) ?? { number: null, name: key })).join(", ");
+  const all: [string, string][] = scattered.length > 1 ? [[ALL, t("movesAll", Math.min(scattered.length, MOST_JOBS))]] : [];
   return (
     <Card
       title={t("moves")}
       note={t("movesHow")}
       actions={
         <div class="short">
-          <Select label={t("movesFor")} value={asked} choices={[["", t("movesChoose")], ...offered.map((key) => [key, name(key)] as const)]} onChoose={(key) => setQuery({ moves: key })} />
+          <Select label={t("movesFor")} value={asked} choices={[["", t("movesChoose")], ...all, ...offered.map((key) => [key, name(key)] as const)]} onChoose={(key) => setQuery({ moves: key })} />
         </div>
       }
     >
-      {asked ? <OfJob key={asked} asked={asked} /> : <Empty icon={Combine} title={t("movesNoneChosen", scattered.length)} />}
+      {keys.length ? <OfJobs key={asked} keys={keys} /> : <Empty icon={Combine} title={t("movesNoneChosen", scattered.length)} />}
     </Card>
   );
 }
 
-function OfJob({ asked }: { asked: string }) {
-  const [namespace = "", name = ""] = asked.split("/");
-  const { found, problem } = usePolled<MovesAnswer | null>(`${jobPath(namespace, name)}/moves`, AGAIN_MS, null);
+// The plans of all jobs hold together; what is not counted is the same for each.
+function OfJobs({ keys }: { keys: readonly string[] }) {
+  const { found, problem } = usePolled<MovesList | null>(`/api/v3/moves?jobs=${encodeURIComponent(keys.join(","))}`, AGAIN_MS, null);
   if (problem) return <p class="problem">{problem}</p>;
   if (!found) return <Skeleton lines={4} />;
+  const { notes = [], noteDetails = [] } = found.items[0] ?? {};
   return (
     <div class="stack">
-      {found.holds ? <Plan found={found} /> : <p class="no-moves"><English text={found.summary} /></p>}
-      {found.notes.map((note) => <p key={note} class="note no-moves"><English text={note} /></p>)}
-      <Command lines={[`dovetail move plan ${found.job.number ?? name} --namespace ${namespace}`]} />
+      {found.items.map((each) => (
+        <section key={keyOf(each.job)} class="stack" aria-label={called(each.job)}>
+          {each.holds ? <Plan found={each} /> : <p class="no-moves"><Said message={each.summary} details={each.details} /></p>}
+        </section>
+      ))}
+      {notes.map((note, at) => <p key={note} class="note no-moves"><Said message={note} details={noteDetails[at] ?? []} /></p>)}
+      <Command lines={commandsFor(found.items)} />
     </div>
   );
+}
+
+// One for each namespace.
+function commandsFor(items: readonly MovesAnswer[]): string[] {
+  const namespaces = [...new Set(items.map(({ job }) => job.namespace))];
+  const wordsIn = (namespace: string) => items.filter(({ job }) => job.namespace === namespace).map(({ job }) => job.number ?? job.name);
+  return namespaces.map((namespace) => `dovetail move plan ${wordsIn(namespace).join(" ")} --namespace ${namespace}`);
 }
 
 const hours = (seconds: number): string => number(seconds / 3600, 2);
@@ -77,7 +93,7 @@ function Plan({ found }: { found: MovesAnswer }) {
         ))}
       </ul>
       <Table
-        label={t("moves")}
+        label={t("movesOf", called(found.job))}
         rows={concerned(found)}
         keyOf={(node) => node.name}
         columns={[

@@ -14,6 +14,7 @@ conditions the conditions of jobs, and how one is built
 events     events on jobs and other objects
 quotas     what is wrong in a tree of GPUQuotas
 explain    the summaries of explanations, and their notes
+moves      what moves would do for a waiting job, and why there are none
 remedies   what would make a job fit
 problems   why the gateway refuses a request
 """

@@ -15,6 +15,7 @@ from dovetail.api.reasons import (
     conditions,
     end,
     events,
+    moves,
     nodes,
     queue,
     quotas,
@@ -24,7 +25,7 @@ from dovetail.api.reasons import (
 from dovetail.api.reasons.clause import NOTHING, Clause, ClauseForDevices, Sentence
 
 # The modules of what is said of jobs, nodes and quotas.
-SUBJECTS: Final = (capacity, nodes, queue, start, arrays, end, conditions, events, quotas, refusals)
+SUBJECTS: Final = (capacity, nodes, queue, moves, start, arrays, end, conditions, events, quotas, refusals)
 
 
 def clauses_of(subject: ModuleType) -> Iterator[Clause]:

@@ -88,7 +88,7 @@ WOULD_MOVE: Final = clause(
     "; it would start within {seconds} s if {count:running job|running jobs} restarted on other nodes "
     "({lost} GPU hours lost)",
 )
-NO_MOVES: Final = clause("NoMoves", "; no moves start it: {why}")
+NO_MOVES: Final = clause("NoMoves", "; no moves start it: ")
 ENDED_FOR_IT: Final = clause(
     "EndedForIt", "; {count:job|jobs} of {count!a borrower|borrowers} {count!is|are} ended for it"
 )

@@ -1,17 +1,19 @@
 """Moves for a waiting job, computed from the cluster's objects: which running jobs may move, and the plan. Pure."""
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from dovetail.answers.jobs import job_reference
-from dovetail.answers.moves import MoveRow, MovesAnswer, PlacedWorker
+from dovetail.answers.moves import MoveRow, MovesAnswer, MovesList, PlacedWorker
 from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.reasons import explain as explained
+from dovetail.api.reasons import moves as says
+from dovetail.api.reasons.clause import NOTHING, Sentence
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
@@ -30,28 +32,8 @@ from dovetail.queue.moves.proof import plan_together
 from dovetail.queue.moves.search import MovableJobs, Queue
 from dovetail.queue.moves.under_way import Moving, with_moves
 
-_BUDGETS_UNREAD: Final = (
-    "PodDisruptionBudgets may not be read, so the plan may need one more pod of one to end than it allows"
-)
-
-_MOVE_FOR_IT: Final = "jobs move for it already"
-
 
 def moves_for(
-    job: GPUJob,
-    *,
-    objects: ClusterObjects,
-    budgets: Sequence[PodDisruptionBudget] | None,
-    now: datetime,
-    to_apply: bool = False,
-    reader: Reader = EVERYTHING,
-) -> MovesAnswer:
-    """The moves that start a waiting job now, or why there are none. See `moves_for_all`."""
-    (found,) = moves_for_all([job], objects=objects, budgets=budgets, now=now, to_apply=to_apply, reader=reader)
-    return found
-
-
-def moves_for_all(
     jobs: Sequence[GPUJob],
     *,
     objects: ClusterObjects,
@@ -59,55 +41,73 @@ def moves_for_all(
     now: datetime,
     to_apply: bool = False,
     reader: Reader = EVERYTHING,
-) -> list[MovesAnswer]:
-    """For each of the waiting jobs, the moves that start it now, or why there are none.
+) -> MovesList:
+    """For each of these jobs, the moves that start it now, or why there are none.
 
-    The plans hold together, and next to the moves that are under way. `budgets` are the PodDisruptionBudgets of all
-    namespaces; None where they may not be read. A plan moves jobs that may be preempted, and one `to_apply` only those
-    that say that they may move: others need a person's decision. Jobs that the `reader` may not list are not named.
+    The plans hold together, and next to the moves that are under way; as for the operator, the first job of the queue
+    chooses first. `budgets` are the PodDisruptionBudgets of all namespaces; None where they may not be read. A plan
+    moves jobs that may be preempted, and one `to_apply` only those that say that they may move: others need a person's
+    decision. Jobs that the `reader` may not list are not named.
     """
     queue, rules = queue_view(objects, now=now), move_rules_of(objects.settings.moves)
-    waiting = {each.key: each for each in queue.waiting}
-    allowed, going = Counter(disruptions_allowed(budgets or ())), list(_under_way(objects, queue=queue))
-    for each in going:
+    ending, allowed = list(_about_to_end(objects, queue=queue)), Counter(disruptions_allowed(budgets or ()))
+    for each in ending:
         allowed.subtract(covered_pods(each.pods, budgets=budgets or ()))
-    movable = list(_movable(objects, queue=queue, budgets=budgets or (), rules=rules if to_apply else None))
-    movable = [each for each in movable if all(count <= allowed[one] for one, count in each.covered_pods.items())]
     limits = Rules(
         grace_seconds=objects.settings.preemption.grace,
         moves_left=rules.left(objects.jobs, now=now) if to_apply else None,
         disruptions_allowed={budget: max(0, count) for budget, count in allowed.items()},
     )
+    candidates = _movable(objects, queue=queue, budgets=budgets or (), rules=rules if to_apply else None)
+    movable = [each for each in candidates if limits.within_budgets([each])]
     claims = dict[str, list[str]]()
-    for each in going:
-        claims.setdefault(each.by, []).extend(pod.metadata.uid for pod in each.pods)
-    moving = [Moving(job=job, claims=tuple(claims[job.key])) for job in order(queue.waiting) if job.key in claims]
-    held, after = with_moves(moving, ledger=queue.view.ledger, sites=queue.sites)
-    able = MovableJobs(movable, ledger=held, rules=limits)
-    found = plan_together(
-        [waiting[job.metadata.uid] for job in jobs if job.metadata.uid in waiting and job.metadata.uid not in claims],
-        queue=_queue_of(queue, ledger=after, gone={key for each in claims.values() for key in each}),
-        movable=able,
-        pause=checkpoint,
-    )
-    notes, by_uid = [_BUDGETS_UNREAD] if budgets is None else [], {each.metadata.uid: each for each in objects.jobs}
+    for each in ending:
+        if each.by:
+            claims.setdefault(each.by, []).extend(pod.metadata.uid for pod in each.pods)
+    found = _plans(jobs, queue=queue, claims=claims, movable=movable, limits=limits)
+    by_uid = {each.metadata.uid: each for each in objects.jobs}
+    notes = [says.BUDGETS_UNREAD()] if budgets is None else []
     answers = list[MovesAnswer]()
     for job in jobs:
         uid = job.metadata.uid
-        plan = found.get(uid) or NoPlan(reason=_MOVE_FOR_IT if uid in claims else _not_waiting(job))
+        plan = found.get(uid) or NoPlan(why=says.UNDER_WAY() if uid in claims else _not_waiting(job))
         if isinstance(plan, NoPlan):
-            reason = reader.readable(plan.reason)
-            answers.append(_no_answer(job, reason=reason, movable=len(movable), notes=notes))
+            answers.append(_no_answer(job, why=plan.why, movable=len(movable), notes=notes, reader=reader))
         else:
             rows = [_row(each, job=by_uid[each.mover.job.key], rules=rules, reader=reader) for each in plan.moves]
-            answers.append(_answer(job, plan=plan, rows=rows, movable=len(movable), notes=notes))
-    return answers
+            answers.append(_answer(job, plan=plan, rows=rows, movable=len(movable), notes=notes, reader=reader))
+    return MovesList(items=answers)
 
 
-def _answer(job: GPUJob, *, plan: MovePlan, rows: list[MoveRow], movable: int, notes: list[str]) -> MovesAnswer:
+def _plans(
+    jobs: Sequence[GPUJob],
+    *,
+    queue: QueueView,
+    claims: Mapping[str, Sequence[str]],
+    movable: Sequence[Movable],
+    limits: Rules,
+) -> dict[str, MovePlan | NoPlan]:
+    """By UID, the plans for those of the jobs that wait. `claims` are what moves for others, by the UID of those."""
+    asked = {job.metadata.uid for job in jobs} - claims.keys()
+    in_order = order(queue.waiting)
+    moving = [Moving(job=job, claims=tuple(claims[job.key])) for job in in_order if job.key in claims]
+    held, after = with_moves(moving, ledger=queue.view.ledger, sites=queue.sites)
+    return plan_together(
+        [job for job in in_order if job.key in asked],
+        queue=_queue_of(queue, ledger=after, gone={key for each in claims.values() for key in each}),
+        movable=MovableJobs(movable, ledger=held, rules=limits),
+        pause=checkpoint,
+    )
+
+
+def _answer(
+    job: GPUJob, *, plan: MovePlan, rows: list[MoveRow], movable: int, notes: Sequence[Sentence], reader: Reader
+) -> MovesAnswer:
+    summary = _summary(job, plan=plan)
     return MovesAnswer(
         job=job_reference(job),
-        summary=_summary(job, plan=plan),
+        summary=reader.readable(summary.message),
+        details=reader.details(summary),
         holds=True,
         moves=rows,
         workers=_workers(plan.claims),
@@ -117,27 +117,32 @@ def _answer(job: GPUJob, *, plan: MovePlan, rows: list[MoveRow], movable: int, n
         gained_device_seconds=plan.gained_device_seconds,
         compared=plan.compared,
         movable=movable,
-        notes=notes,
+        notes=[each.message for each in notes],
+        note_details=[reader.details(each) for each in notes],
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Going:
-    """A job that moves for `by`, and its pods on nodes, which still run."""
+class _Ending:
+    """The pods of a job that is about to end for others; `by` is the UID of the job for which it moves, else empty."""
 
     by: str
     pods: list[Pod]
 
 
-def _under_way(objects: ClusterObjects, *, queue: QueueView) -> Iterator[_Going]:
-    """The jobs whose moves are under way."""
+def _about_to_end(objects: ClusterObjects, *, queue: QueueView) -> Iterator[_Ending]:
+    """The jobs that move, or are preempted: what budgets allow their pods is spent, though these may still run."""
     pods_of = pods_of_batch_jobs(objects.pods)
     for job in objects.jobs:
         move, child = job.status.move, queue.batch_jobs.get(job.metadata.uid)
-        if move is not None and under_way(move):
-            pods = () if child is None else pods_of.get(child.metadata.uid, ())
-            runs = child is not None and is_on_the_way(job, child=child) and move.reserved is not None
-            yield _Going(move.by, [pod for pod in pods if runs and pod.spec.node_name and not is_terminated(pod)])
+        moves, notice = under_way(move), job.status.preemption
+        if not moves and (notice is None or notice.at is None):
+            continue
+        pods = () if child is None else pods_of.get(child.metadata.uid, ())
+        runs = child is not None and is_on_the_way(job, child=child)
+        runs = runs and (move is None or not moves or move.reserved is not None)
+        bound = [pod for pod in pods if runs and pod.spec.node_name and not is_terminated(pod)]
+        yield _Ending(move.by if move is not None and moves else "", bound)
 
 
 def _row(move: Move, *, job: GPUJob, rules: MoveRules, reader: Reader) -> MoveRow:
@@ -194,14 +199,17 @@ def _movable(
         yield movable_of(job, candidate=candidate, pods=pods, budgets=budgets, now=queue.now)
 
 
-def _not_waiting(job: GPUJob) -> str:
-    return f"it does not wait for room (phase {job.status.phase or 'not known yet'})"
+def _not_waiting(job: GPUJob) -> Sentence:
+    return says.DOES_NOT_WAIT(phase=job.status.phase) if job.status.phase else explained.NOT_SEEN()
 
 
-def _no_answer(job: GPUJob, *, reason: str, movable: int, notes: list[str]) -> MovesAnswer:
+def _no_answer(job: GPUJob, *, why: Sentence, movable: int, notes: Sequence[Sentence], reader: Reader) -> MovesAnswer:
+    number, name = job.status.number, job.metadata.name
+    summary = says.NONE_FOR(job=name) if number is None else says.NONE_FOR_NUMBERED(job=name, number=number)
     return MovesAnswer(
         job=job_reference(job),
-        summary=f"No moves for {_name(job)}: {reason}",
+        summary=reader.readable((summary + why).message),
+        details=reader.details(summary + why),
         holds=False,
         moves=[],
         workers=[],
@@ -211,24 +219,22 @@ def _no_answer(job: GPUJob, *, reason: str, movable: int, notes: list[str]) -> M
         gained_device_seconds=0.0,
         compared=0,
         movable=movable,
-        notes=notes,
+        notes=[each.message for each in notes],
+        note_details=[reader.details(each) for each in notes],
     )
 
 
-def _summary(job: GPUJob, *, plan: MovePlan) -> str:
-    count = len(plan.moves)
-    jobs = f"{count} running job{'s' if count != 1 else ''}"
-    otherwise = "" if plan.otherwise_seconds is None else f" instead of {human(plan.otherwise_seconds)}"
-    return (
-        f"J{_name(job)[1:]} starts within {human(plan.in_seconds)}{otherwise} if {jobs} restart{'s' * (count == 1)} "
-        f"elsewhere: {plan.lost_device_seconds / 3600:.2f} GPU hours are lost, and "
-        f"{plan.gained_device_seconds / 3600:.2f} are used earlier"
+def _summary(job: GPUJob, *, plan: MovePlan) -> Sentence:
+    number, name, otherwise = job.status.number, job.metadata.name, plan.otherwise_seconds
+    subject = explained.JOB(job=name) if number is None else explained.JOB_NUMBERED(job=name, number=number)
+    starts = says.STARTS_WITHIN(time=human(plan.in_seconds))
+    instead = NOTHING if otherwise is None else says.INSTEAD_OF(time=human(otherwise))
+    restart = says.IF_JOBS_RESTART(
+        count=len(plan.moves),
+        lost=f"{plan.lost_device_seconds / 3600:.2f}",
+        gained=f"{plan.gained_device_seconds / 3600:.2f}",
     )
-
-
-def _name(job: GPUJob) -> str:
-    number = "" if job.status.number is None else f" {job.status.number}"
-    return f"job{number} ({job.metadata.name})"
+    return subject + starts + instead + restart
 
 
 def _workers(claims: Sequence[Claim]) -> list[PlacedWorker]:

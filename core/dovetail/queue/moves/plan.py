@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.model.claims import Claim
 from dovetail.pods.disruption_budgets import may_end_together
 from dovetail.queue.model.candidates import Candidate
@@ -99,6 +100,6 @@ class MovePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoPlan:
-    """Why no plan holds, in a clause that ends a sentence about the job."""
+    """Why no plan holds: clauses that end a sentence about the job."""
 
-    reason: str
+    why: Sentence

@@ -17,6 +17,8 @@ from typing import Final
 
 import msgspec
 
+from dovetail.api.reasons import moves as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.queue.cycle import SchedulingCycle
@@ -31,9 +33,9 @@ from dovetail.queue.verdicts import Admitted, Waits
 
 # How many of the plans for one job that fit on the ledger are put to the queue.
 _PROOFS: Final = 4
-_NOT_MOVED: Final = NoPlan(reason="no set of jobs that may move makes room for it")
-_DELAYS: Final = NoPlan(reason="the moves that make room for it would delay the start of another job")
-_USED_UP: Final = NoPlan(reason="moves.per_hour allows no further move within this hour")
+_NOT_MOVED: Final = NoPlan(why=says.NO_JOBS())
+_DELAYS: Final = NoPlan(why=says.DELAY())
+_USED_UP: Final = NoPlan(why=says.USED_UP())
 
 
 def _never() -> bool:
@@ -171,7 +173,7 @@ class _Planner:
         if (refused := refusal(job.ask)) is not None:
             return refused
         if self._before.get(job.key) == 0.0:
-            return NoPlan(reason="it starts without moves")
+            return NoPlan(why=says.NOT_NEEDED())
         if self.search.is_used_up:
             return _USED_UP
         # Room only shrinks while plans are made. Reservations of its own quotas are room for a job, not for others.
@@ -187,7 +189,7 @@ class _Planner:
         lost, gain = tried.lost_device_seconds, self._gain(tried.job)
         if lost < gain - self._rules.least_gain:
             return None
-        return NoPlan(reason=f"the moves would lose {lost:.0f} device-seconds and gain {gain:.0f}")
+        return NoPlan(why=says.LOSE_MORE(lost=round(lost), gained=round(gain)))
 
     def _gain(self, job: Candidate) -> float:
         return _gain(job, otherwise=self._before.get(job.key), rules=self._rules)
@@ -257,7 +259,7 @@ class _Planner:
             if isinstance(found, Waits):
                 if each.key != plans[-1].job.key:
                     return _DELAYS
-                return NoPlan(reason=f"the queue would not start it after the moves: {found.message}")
+                return NoPlan(why=says.QUEUE_REFUSES() + Sentence(message=found.message, clauses=found.details))
             claims[each.key] = found.claims
             if len(claims) == len(wanted):
                 break

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from dovetail.api.reasons import moves as says
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.score.fit_cache import FitCache
@@ -76,11 +77,11 @@ class Tried:
 def refusal(ask: Ask) -> NoPlan | None:
     """Why no job moves for such a request."""
     if ask.gpu is None:
-        return NoPlan(reason="it requests no GPU, and moves free GPUs")
+        return NoPlan(why=says.NO_GPU())
     if ask.profile:
-        return NoPlan(reason=f"it requests MIG instances ({ask.profile}), and moves free whole GPUs and shares")
+        return NoPlan(why=says.INSTANCES(profile=ask.profile))
     if ask.mode == "TimeShared":
-        return NoPlan(reason="it takes turns (TimeShared), and moves free GPUs that it would not have alone")
+        return NoPlan(why=says.TURNS())
     return None
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Self, TypeVar, Unpack, overload
 
 from dovetail.answers.callers import Me
 from dovetail.answers.doctor import Diagnosis
+from dovetail.answers.moves import MovesAnswer
 from dovetail.answers.nodes import NodeRow, Overview
 from dovetail.answers.plan import PlanRow
 from dovetail.answers.questions import Audit, DryRun
@@ -204,6 +205,15 @@ class Client:
         """Where and when a job would start, by the operator's own queue. Raises `DovetailError`."""
         asked = spec or specs.reservation(gpu, lease_seconds=LEASE_SECONDS, priority=10, workers=1)
         return self._transport.send(v3.dry_run(namespace or self._namespace, spec=asked))
+
+    def moves(self, jobs: Iterable[Job], *, willing: bool = False) -> list[MovesAnswer]:
+        """For each waiting job, which running jobs would have to restart elsewhere so that it starts.
+
+        The plans hold together, and nothing is changed. With `willing`, only jobs count that say that they may move, as
+        `Job.request_moves` moves. Raises `DovetailError`.
+        """
+        named = [(job.namespace, job.name) for job in jobs]
+        return notebook.Listed((self._transport.send(v3.moves(named, willing=willing))).items)
 
     def status(self) -> Status:
         """The cluster in numbers. Raises `DovetailError`."""

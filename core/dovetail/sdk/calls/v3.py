@@ -1,13 +1,13 @@
 """The calls of v3, `/api/v3`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dovetail.answers.callers import Me
 from dovetail.answers.doctor import Diagnosis
 from dovetail.answers.effects import Effects
 from dovetail.answers.jobs import EventList, HistoryPage, JobDetails, JobList, JobRow, Removed
-from dovetail.answers.moves import MovesAnswer
+from dovetail.answers.moves import MovesList
 from dovetail.answers.nodes import NodeList, Overview
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
@@ -83,10 +83,11 @@ def explain(namespace: str, *, name: str) -> Call[Explanation]:
     return Call(method="GET", path=f"{_path(namespace, name=name)}/explain", as_type=Explanation)
 
 
-def moves(namespace: str, *, name: str, willing: bool) -> Call[MovesAnswer]:
-    """Which running jobs would have to restart elsewhere so that a job starts."""
-    asked = query(willing=willing or None)
-    return Call(method="GET", path=f"{_path(namespace, name=name)}/moves", as_type=MovesAnswer, query=asked)
+def moves(jobs: Iterable[tuple[str, str]], *, willing: bool) -> Call[MovesList]:
+    """Which running jobs would have to restart elsewhere so that these jobs start, by namespace and name."""
+    named = ",".join(f"{namespace}/{name}" for namespace, name in jobs)
+    asked = query(jobs=named, willing=willing or None)
+    return Call(method="GET", path="/api/v3/moves", as_type=MovesList, query=asked)
 
 
 def effects(namespace: str, *, name: str, body: Mapping[str, Any]) -> Call[Effects]:

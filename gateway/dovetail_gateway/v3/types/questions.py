@@ -1,11 +1,16 @@
 """What is asked of the queue without a change."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from dovetail_gateway.v3.types.common import Input, JobName, NamespaceName, ObjectName
+from dovetail_gateway.v3.types.jobs import JobPath
+
+# Each job takes up to a second of the queue's code.
+MOST_JOBS: Final = 20
+_JOB: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?"
 
 
 class DoctorQuery(Input, frozen=True, kw_only=True):
@@ -18,8 +23,16 @@ class DoctorQuery(Input, frozen=True, kw_only=True):
 
 
 class MovesQuery(Input, frozen=True, kw_only=True):
-    """Which jobs count as those that may move."""
+    """Which jobs are to start, and which count as those that may move."""
 
+    jobs: Annotated[
+        str,
+        Meta(
+            pattern=rf"^{_JOB}(,{_JOB}){{0,{MOST_JOBS - 1}}}$",
+            description=f"The waiting jobs as `namespace/name`, at most {MOST_JOBS}, with commas between them. Their "
+            "plans hold together.",
+        ),
+    ]
     willing: Annotated[
         bool,
         Meta(
@@ -27,6 +40,17 @@ class MovesQuery(Input, frozen=True, kw_only=True):
             "Otherwise all that may be preempted count."
         ),
     ] = False
+
+    @property
+    def paths(self) -> list[JobPath]:
+        """The jobs, each once."""
+        words = [each.partition("/") for each in dict.fromkeys(self.jobs.split(","))]
+        return [JobPath(namespace=namespace, name=name) for namespace, _, name in words]
+
+    @property
+    def namespaces(self) -> list[str]:
+        """The namespaces that the request names."""
+        return list(dict.fromkeys(each.namespace for each in self.paths))
 
 
 class NewRequest(Input, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from dovetail.answers.moves import MovesAnswer
 from dovetail.answers.readers import Reader
 from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.reasons.catalog import rendered
 from dovetail.query.explain.moves import moves_for
 from tests.core.query.clusters import RandomCluster
 from tests.operator_.builders import NOW, at, make_child
@@ -27,11 +28,7 @@ def two_nodes(**spec: Any) -> RandomCluster:
             cluster.gpunodes = [each for each in cluster.gpunodes if each.metadata.name != name]
             cluster.add_node(name)
     run(cluster, "x", node="a", **spec)
-    cluster.jobs.append(
-        cluster.new_job(
-            "wants", gpu=4, namespace="team", template={"spec": POD}, status={"phase": "Queued", "reason": "Resources"}
-        )
-    )
+    cluster.jobs.append(wanting(cluster, "wants"))
     return cluster
 
 
@@ -50,18 +47,23 @@ def waiting(cluster: RandomCluster) -> GPUJob:
 
 
 def answer(cluster: RandomCluster, *, budgets: list[PodDisruptionBudget] | None = None) -> MovesAnswer:
-    return moves_for(waiting(cluster), objects=cluster.objects(), budgets=[] if budgets is None else budgets, now=NOW)
+    return asked(cluster, waiting(cluster), budgets=[] if budgets is None else budgets)[0]
+
+
+def asked(
+    cluster: RandomCluster, *jobs: GPUJob, budgets: list[PodDisruptionBudget] | None, **options: Any
+) -> list[MovesAnswer]:
+    found = moves_for(jobs, objects=cluster.objects(), budgets=budgets, now=NOW, **options).items
+    for each in found:
+        assert rendered(each.details).message == each.summary
+        assert [rendered(details).message for details in each.note_details] == each.notes
+    return found
 
 
 def test_a_reader_of_other_namespaces_gets_the_plan_without_the_name_of_the_job_that_moves() -> None:
     cluster = two_nodes()
-    found = moves_for(
-        waiting(cluster),
-        objects=cluster.objects(),
-        budgets=[],
-        now=NOW,
-        reader=Reader(sees=lambda _namespace: False, readable=lambda _sentence: "hidden", everything=False),
-    )
+    reader = Reader(sees=lambda _namespace: False, readable=lambda _sentence: "hidden", everything=False)
+    (found,) = moves_for([waiting(cluster)], objects=cluster.objects(), budgets=[], now=NOW, reader=reader).items
     assert found.holds
     assert [each.job for each in found.moves] == [None]
 
@@ -120,11 +122,51 @@ def test_a_disruption_budget_that_covers_the_pod_is_kept(
 
 def test_an_answer_without_the_right_to_read_budgets_says_so() -> None:
     cluster = two_nodes()
-    found = moves_for(waiting(cluster), objects=cluster.objects(), budgets=None, now=NOW)
+    (found,) = asked(cluster, waiting(cluster), budgets=None)
     assert [each for each in found.notes if "PodDisruptionBudgets" in each]
 
 
 def test_a_job_that_does_not_wait_gets_no_plan() -> None:
     cluster = two_nodes()
-    found = moves_for(cluster.jobs[0], objects=cluster.objects(), budgets=[], now=NOW)
+    (found,) = asked(cluster, cluster.jobs[0], budgets=[])
     assert found.summary == "No moves for job 1 (x-1): it does not wait for room (phase Running)"
+
+
+def test_the_plans_for_several_jobs_hold_together_and_the_first_job_of_the_queue_chooses_first() -> None:
+    cluster = two_nodes()
+    cluster.add_node("c")
+    while len(cluster.free["c"]) != 4:
+        cluster.nodes.pop()
+        cluster.gpunodes.pop()
+        cluster.add_node("c")
+    run(cluster, "y", node="c")
+    second = wanting(cluster, "second", priority=1)
+    cluster.jobs.append(second)
+    first = waiting(cluster)
+    plans = asked(cluster, second, first, cluster.jobs[0], budgets=[])
+    assert [each.job.name for each in plans] == [second.metadata.name, first.metadata.name, "x-1"]
+    assert [each.holds for each in plans] == [True, True, False]
+    taken = [(each.node, index) for plan in plans for each in plan.workers for index in each.indexes]
+    taken += [
+        (each.node, index)
+        for plan in plans
+        for move in plan.moves
+        for each in move.destination
+        for index in each.indexes
+    ]
+    assert len(taken) == len(set(taken)) == 10
+    # With one pod that may end, the first one of the queue has the plan, whichever is named first.
+    plans = asked(cluster, second, first, budgets=[budget(allowed=1)])
+    assert [each.holds for each in plans] == [False, True]
+
+
+def wanting(cluster: RandomCluster, name: str, **spec: Any) -> GPUJob:
+    status = {"phase": "Queued", "reason": "Resources"}
+    return cluster.new_job(name, gpu=4, namespace="team", template={"spec": POD}, status=status, **spec)
+
+
+def test_a_budget_is_spent_by_a_preemption_that_is_announced() -> None:
+    cluster = two_nodes()
+    run(cluster, "leaves", node="b", status={"preemption": {"count": 1, "at": at(20)}})
+    assert not answer(cluster, budgets=[budget(allowed=1)]).holds
+    assert answer(cluster, budgets=[budget(allowed=2)]).holds

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from dovetail.api.reasons import moves as says
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.score.fit_cache import FitCache
@@ -236,7 +237,7 @@ REFUSALS = (
 def test_nothing_moves_without_a_proof(case: Refusal) -> None:
     found = scene(*case.runs, waiting=[case.wants, *case.others], nodes=case.nodes).plan(case.wants, rules=case.rules)
     assert isinstance(found, NoPlan), found
-    assert case.reason in found.reason
+    assert case.reason in found.why.message
 
 
 def test_a_plan_delays_the_start_of_nobody() -> None:
@@ -249,7 +250,7 @@ def test_a_plan_delays_the_start_of_nobody() -> None:
     assert moves(scene(*runs, waiting=[BIG]).plan(BIG)) == {"x": "b"}
     found = scene(*runs, waiting=[BIG, make_job("next", "2", at=1)]).plan(BIG)
     assert isinstance(found, NoPlan)
-    assert "would delay the start of another job" in found.reason
+    assert "would delay the start of another job" in found.why.message
 
 
 class Closed(Open):
@@ -265,7 +266,7 @@ def test_a_limit_that_keeps_the_job_waiting_is_no_matter_of_room() -> None:
 
     found = scene(ONE, THREE, waiting=[BIG], gate=gate).plan(BIG)
     assert isinstance(found, NoPlan)
-    assert "is beyond its limit" in found.reason
+    assert "is beyond its limit" in found.why.message
 
 
 def test_an_advance_reservation_keeps_its_gpus() -> None:
@@ -449,7 +450,7 @@ def test_a_plan_that_keeps_an_earlier_one_from_its_start_says_nothing_of_that_jo
     # Somebody has requested moves for the later one, so its plan is sought first.
     first, second = made.together(small, large)
     assert isinstance(first, MovePlan)
-    assert second == NoPlan(reason="the moves that make room for it would delay the start of another job")
+    assert second == NoPlan(why=says.DELAY())
 
 
 def test_a_reservation_of_another_quota_keeps_no_job_like_it_from_its_plan() -> None:
@@ -463,7 +464,7 @@ def test_a_reservation_of_another_quota_keeps_no_job_like_it_from_its_plan() -> 
     )
     plans = replace(made, queue=replace(made.queue, windows=kept)).together(first, second)
     assert isinstance(plans[0], NoPlan)
-    assert "no set of jobs" in plans[0].reason
+    assert "no set of jobs" in plans[0].why.message
     assert isinstance(plans[1], MovePlan)
 
 
