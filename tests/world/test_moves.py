@@ -1,9 +1,4 @@
-"""Moves through the whole operator: killed after each write, and as a state machine beside a model of what may be.
-
-The model knows what an owner and a person know: which jobs say that they may move, and for which one somebody has
-requested moves. No job ends for a move that it did not allow, none ends before room is held for it elsewhere, none runs
-twice, and none is lost.
-"""
+"""A move through the whole operator: killed after each write, and as a state machine."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,7 +6,7 @@ from typing import Any, Final
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, rule
 
 from dovetail.jobs.moves import Mode, MoveRules
 from dovetail.queue.model.candidates import Candidate
@@ -19,7 +14,7 @@ from dovetail.queue.moves.plan import MovePlan, NoPlan
 from dovetail.queue.moves.proof import expected_starts
 from dovetail_operator.queue.move_search import plans_for
 from tests.world import rebuilt
-from tests.world.api import Values
+from tests.world.moving import MachineOfMoves, Watch, request
 from tests.world.rules import Rules
 from tests.world.world import World
 
@@ -27,61 +22,6 @@ from tests.world.world import World
 SPREAD: Final = ("a", "b")
 KEYS: Final = ("team/x", "lab/x")
 BIG: Final = "team/big"
-
-
-class Watch:
-    """What must hold at each write, whoever makes it."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._runs: dict[str, bool] = {}
-        # By UID: how often a job was ended for a move.
-        self.moved: dict[str, int] = {}
-        world.server.watches.insert(0, self._look)
-
-    def _look(self, plural: str, type_: str, values: Values) -> None:
-        try:
-            if plural == "jobs" and type_ != "DELETED":
-                self._check_end(values)
-            elif plural == "pods" and type_ != "DELETED":
-                self._check_once(values)
-        except AssertionError as broken:
-            # The write belongs to the operator, which would try it again.
-            self._world.failures.append(broken)
-
-    def _check_end(self, child: Values) -> None:
-        """A job that ends for another by its own move has room elsewhere by then, and has allowed it."""
-        meta, runs = child["metadata"], not child["spec"].get("suspend")
-        before, self._runs[meta["uid"]] = self._runs.get(meta["uid"], False), runs
-        job = self._world.server.find("gpujobs", f"{meta['namespace']}/{meta['name']}")
-        move = ((job or {}).get("status") or {}).get("move") or {}
-        if job is None or runs or not before or not move.get("by") or job["spec"].get("suspend"):
-            return
-        if job["status"].get("phase") == "Starting":
-            # It has moved, and has not run there yet: its plan has lost its room, and it gets another one.
-            return
-        assert move.get("reserved"), f"{meta['name']} ends, and no room is held for it: {move}"
-        assert job["spec"].get("moves") == "Restart", f"{meta['name']} has not said that it may move"
-        self.moved[job["metadata"]["uid"]] = self.moved.get(job["metadata"]["uid"], 0) + 1
-
-    def _check_once(self, pod: Values) -> None:
-        """A worker has one pod at a time that has not ended."""
-        meta = pod["metadata"]
-        if pod["status"]["phase"] != "Running" or not meta.get("ownerReferences"):
-            return
-        # A job that was made again under the name of one whose pods still end is another job.
-        owner = meta["ownerReferences"][0]
-        key = f"{meta['namespace']}/{owner['name']}"
-        alike = [
-            each["metadata"]["name"]
-            for each in self._world.server.all("pods")
-            if each["status"]["phase"] == "Running"
-            and each["metadata"]["namespace"] == meta["namespace"]
-            and [one["uid"] for one in each["metadata"].get("ownerReferences", ())] == [owner["uid"]]
-            and each["metadata"]["annotations"].get("batch.kubernetes.io/job-completion-index")
-            == meta["annotations"].get("batch.kubernetes.io/job-completion-index")
-        ]
-        assert len(alike) <= 1, f"{key} runs twice: {alike}"
 
 
 def spread(world: World, **spec: Any) -> None:
@@ -103,17 +43,13 @@ def spread(world: World, **spec: Any) -> None:
     assert {world.jobs()[key].status.nodes[0] for key in KEYS} == set(SPREAD)
 
 
-def request(world: World, key: str = BIG) -> None:
-    world.edit(key, moveRequestTime=world.time())
-
-
 def test_a_request_moves_one_job_and_starts_the_other() -> None:
     world = World()
     watch, laws = Watch(world), Rules(world)
     try:
         spread(world, moves="Restart")
         numbers = {key: job.status.number for key, job in world.jobs().items()}
-        request(world)
+        request(world, BIG)
         world.settle()
         world.settle()
         jobs = world.jobs()
@@ -135,7 +71,7 @@ def test_an_operator_that_is_killed_after_any_write_of_a_move_goes_on_with_it(wr
     watch, laws = Watch(world), Rules(world)
     try:
         spread(world, moves="Restart")
-        request(world)
+        request(world, BIG)
         world.kill_after(writes)
         world.settle()
         world.settle()
@@ -153,7 +89,7 @@ def test_a_job_that_does_not_allow_it_stays_and_the_answer_says_so() -> None:
     world = World()
     try:
         spread(world)
-        request(world)
+        request(world, BIG)
         world.settle()
         world.pass_time(40.0)
         jobs = world.jobs()
@@ -185,7 +121,7 @@ def test_a_budget_of_moves_that_is_used_up_moves_nobody() -> None:
     try:
         spread(world, moves="Restart")
         world.operator.state.moves = MoveRules(per_hour=0)
-        request(world)
+        request(world, BIG)
         world.pass_time(60.0)
         assert watch.moved == {}
         message = world.jobs()[BIG].status.message
@@ -207,7 +143,7 @@ def test_what_all_plans_of_a_moment_share_takes_no_time_of_their_search(monkeypa
     monkeypatch.setattr("tests.world.operator._Slices.busy_seconds", property(lambda _slices: spent[0]))
     try:
         spread(world, moves="Restart")
-        request(world)
+        request(world, BIG)
         world.settle()
         world.settle()
         assert spent[0] > 0
@@ -244,7 +180,7 @@ def test_a_job_that_moved_and_was_deleted_counts_against_the_budget_of_the_hour(
     try:
         spread(world, moves="Restart")
         world.operator.state.moves = MoveRules(per_hour=1, rest_seconds=0.0)
-        request(world)
+        request(world, BIG)
         world.settle()
         (moved,) = watch.moved
         (key,) = (key for key, job in world.jobs().items() if job.metadata.uid == moved)
@@ -287,7 +223,7 @@ def test_a_disruption_budget_that_lets_no_pod_end_is_kept() -> None:
                 "status": {"disruptionsAllowed": 0, "observedGeneration": 1},
             }
             world.server.create("poddisruptionbudgets", budget)
-        request(world)
+        request(world, BIG)
         world.pass_time(60.0)
         assert watch.moved == {}
         world.server.change(
@@ -300,30 +236,20 @@ def test_a_disruption_budget_that_lets_no_pod_end_is_kept() -> None:
         world.close()
 
 
-class MovesMachine(RuleBasedStateMachine):
+class MovesMachine(MachineOfMoves):
     """Each rule is one change, or some time."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.world = World()
-        self.watch = Watch(self.world)
-
-    def teardown(self) -> None:
-        if self.world.operator._task is not None:
-            self.world.close()
+    nodes = SPREAD
 
     @initialize(seed=st.sampled_from([None, 1, 2, 3]), slow=st.booleans(), allowed=st.booleans())
     def begin(self, *, seed: int | None, slow: bool, allowed: bool) -> None:
-        self.world.close()
-        self.world = World(seed=seed, slow_cycles=slow)
-        self.watch = Watch(self.world)
-        self.laws = Rules(self.world)
+        self.begin_in(World(seed=seed, slow_cycles=slow))
         spread(self.world, **({"moves": "Restart"} if allowed else {}))
 
     @rule(seconds=st.sampled_from([0.3, 1.0, 3.0, 6.0]))
     def request(self, seconds: float) -> None:
         if BIG in self.world.jobs():
-            request(self.world)
+            request(self.world, BIG)
         self.world.pass_time(seconds)
 
     @rule(key=st.sampled_from([*KEYS, BIG]), edit=st.sampled_from(["Restart", "Never", "hold", "release", "delete"]))
@@ -339,39 +265,6 @@ class MovesMachine(RuleBasedStateMachine):
             # Whether a job may move is decided before its move begins.
             self.world.edit(key, moves=edit)
         self.world.pass_time(0.3)
-
-    @rule(node=st.sampled_from(SPREAD), what=st.sampled_from(["cordon", "open", "pod", "pods go"]))
-    def disturb(self, node: str, what: str) -> None:
-        """The destination is closed, or pods of others take room."""
-        if what == "pod":
-            self.world.add_pod_with_room(node, namespace="lab")
-        elif what == "pods go":
-            self.world.remove_other_pods()
-        else:
-            self.world.cordon(node, cordoned=what == "cordon")
-        self.world.pass_time(1.0)
-
-    @rule(writes=st.integers(0, 4))
-    def kill(self, writes: int) -> None:
-        if writes:
-            self.world.kill_after(writes)
-        else:
-            self.world.restart()
-
-    @rule()
-    def settle(self) -> None:
-        self.world.settle()
-        self.world.settle()
-        rebuilt.check(self.world)
-        self.laws.check_ends()
-        for key, job in self.world.jobs().items():
-            move = job.status.move
-            assert move is None or not move.by or job.status.phase in {"Queued", "Preempted"}, f"{key}: {move}"
-            assert move is None or move.count == self.watch.moved.get(job.metadata.uid, 0), f"{key}: {move}"
-
-    @invariant()
-    def nothing_has_failed(self) -> None:
-        assert not self.world.failures, self.world.failures
 
 
 TestMoves = MovesMachine.TestCase

@@ -1,7 +1,7 @@
 """Several plans of moves at once, through the whole operator: killed after each write, and as a state machine.
 
 Four nodes of four GPUs have one job of one GPU each, and two jobs wait for four GPUs: two plans, each of which empties
-a node. What `tests.world.test_moves` says of a move holds for each.
+a node. What `tests.world.moving` says of a move holds for each.
 """
 
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from typing import Final
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from dovetail.jobs.moves import MoveRules
 from tests.world import rebuilt
 from tests.world.api import Values
 from tests.world.cluster import healthy_pods
+from tests.world.moving import MachineOfMoves, Watch, request
 from tests.world.rules import Rules
-from tests.world.test_moves import Watch, request
 from tests.world.world import World
 
 NODES: Final = ("a", "b", "c", "d")
@@ -166,22 +166,14 @@ def test_a_plan_is_made_beside_one_that_is_under_way_if_the_budget_of_the_hour_a
         world.close()
 
 
-class SeveralMovesMachine(RuleBasedStateMachine):
+class SeveralMovesMachine(MachineOfMoves):
     """Each rule is one change, or some time."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.world = World()
-
-    def teardown(self) -> None:
-        if self.world.operator._task is not None:
-            self.world.close()
+    nodes = NODES
 
     @initialize(seed=st.sampled_from([None, 1, 2, 3]), slow=st.booleans(), remain=st.sampled_from([0, 2, 3]))
     def begin(self, *, seed: int | None, slow: bool, remain: int) -> None:
-        self.world.close()
-        self.world = World(seed=seed, slow_cycles=slow)
-        self.watch, self.laws = Watch(self.world), Rules(self.world)
+        self.begin_in(World(seed=seed, slow_cycles=slow))
         self.remain = remain
         spread(self.world, remain=remain)
         self.together = Together(self.world)
@@ -213,39 +205,9 @@ class SeveralMovesMachine(RuleBasedStateMachine):
             self.world.edit(key, suspend=edit == "hold")
         self.world.pass_time(0.3)
 
-    @rule(node=st.sampled_from(NODES), what=st.sampled_from(["cordon", "open", "pod", "pods go"]))
-    def disturb(self, node: str, what: str) -> None:
-        """A destination is closed, or pods of others take room."""
-        if what == "pod":
-            self.world.add_pod_with_room(node, namespace="lab")
-        elif what == "pods go":
-            self.world.remove_other_pods()
-        else:
-            self.world.cordon(node, cordoned=what == "cordon")
-        self.world.pass_time(1.0)
-
-    @rule(writes=st.integers(0, 6))
-    def kill(self, writes: int) -> None:
-        if writes:
-            self.world.kill_after(writes)
-        else:
-            self.world.restart()
-
-    @rule()
-    def settle(self) -> None:
-        self.world.settle()
-        self.world.settle()
-        rebuilt.check(self.world)
-        self.laws.check_ends()
-        for key, job in self.world.jobs().items():
-            move = job.status.move
-            assert move is None or not move.by or job.status.phase in {"Queued", "Preempted"}, f"{key}: {move}"
-            assert move is None or move.count == self.watch.moved.get(job.metadata.uid, 0), f"{key}: {move}"
-
     @invariant()
-    def nothing_has_failed(self) -> None:
-        assert not self.world.failures, self.world.failures
-        # Whoever deletes or holds jobs asks no budget.
+    def the_budget_is_kept(self) -> None:
+        # Who deletes or holds jobs asks no budget.
         fewest = self.together.fewest
         assert self.others_end or fewest is None or fewest >= self.remain
 

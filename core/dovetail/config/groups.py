@@ -287,7 +287,7 @@ class MoveRules(BaseModel):
         3600, low=0, high=2592000, unit="seconds", description="The least time between two moves of one job."
     )
     per_hour: WholeNumber = number(
-        20, low=1, high=10000, unit="jobs", description="How many jobs move within an hour at most."
+        20, low=1, high=10000, unit="moves", description="How many moves there are within an hour at most."
     )
 
 

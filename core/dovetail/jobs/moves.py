@@ -5,13 +5,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from dovetail.api.gpujob import GPUJob, Move, Moves
+from msgspec import structs
+
+from dovetail.api.gpujob import MOST_EARLIER_TIMES, GPUJob, Move, Moves
+from dovetail.formats.durations import timestamp
 from dovetail.formats.timestamps import moment
 
 Mode = Literal["Off", "Plan", "Apply"]
 # How long a request for moves counts. Room for a plan may come meanwhile.
 REQUEST_TIME: Final = timedelta(minutes=10)
 _HOUR: Final = timedelta(hours=1)
+_RUNS: Final = frozenset({"Starting", "Running"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +27,7 @@ class MoveRules:
     - `after_seconds`: how long a job waits before jobs move for it without a request
     - `patience_seconds`: the same by the least priority that it is for
     - `rest_seconds`: the least time between two moves of one job
-    - `per_hour`: how many jobs move within an hour at most
+    - `per_hour`: how many moves there are within an hour at most
     """
 
     mode: Mode = "Off"
@@ -54,33 +58,36 @@ class MoveRules:
     def left(
         self, jobs: Iterable[GPUJob], *, now: datetime, of_deleted: int = 0, decided: Mapping[str, Move] | None = None
     ) -> int:
-        """How many jobs may still move within this hour; those that are to move count already.
+        """How many moves there may still be within this hour; those that are to come count already.
 
         `jobs` are all GPUJobs, `of_deleted` moves of others, and `decided` the moves that statuses do not show yet, by
         UID.
         """
         known = decided or {}
-        recent = sum(_counts(known.get(job.metadata.uid, job.status.move), now=now) for job in jobs)
+        recent = sum(_count(job, move=known.get(job.metadata.uid, job.status.move), now=now) for job in jobs)
         return max(0, self.per_hour - recent - of_deleted)
 
 
 class MovesOfDeleted:
-    """When jobs moved last that were deleted within the hour after it. Mutable."""
+    """When jobs moved that were deleted within the hour after it. Mutable."""
 
     def __init__(self) -> None:
-        # By UID.
+        # By UID, and for those before the last one with the number of the move.
         self._times: dict[str, str] = {}
 
     def observe(self, job: GPUJob) -> None:
         """Do nothing: a job that exists says itself when it moved."""
 
     def drop(self, job: GPUJob) -> None:
-        """Keep the last move of a deleted GPUJob."""
-        if job.status.move is not None and job.status.move.last_time is not None:
-            self._times[job.metadata.uid] = job.status.move.last_time
+        """Keep the moves of a deleted GPUJob."""
+        move, uid = job.status.move, job.metadata.uid
+        if move is not None and move.last_time is not None:
+            self._times[uid] = move.last_time
+            before = enumerate(reversed(move.earlier_times), start=1)
+            self._times |= {f"{uid}/{move.count - back}": at for back, at in before}
 
     def times(self, *, now: datetime) -> dict[str, str]:
-        """The times of those that count against the budget of this hour, by UID."""
+        """The times of those that count against the budget of this hour, each by a key of its own."""
         self._times = {uid: at for uid, at in self._times.items() if _is_within_hour(at, now=now)}
         return dict(self._times)
 
@@ -89,9 +96,22 @@ class MovesOfDeleted:
         self._times = {**times, **self._times}
 
 
-def _counts(move: Move | None, *, now: datetime) -> bool:
-    last = None if move is None else move.last_time
-    return under_way(move) or (last is not None and _is_within_hour(last, now=now))
+def moved(move: Move, *, now: datetime) -> Move:
+    """The entry once the job has ended to move."""
+    before = [] if move.last_time is None else [*move.earlier_times, move.last_time]
+    recent = [at for at in before if _is_within_hour(at, now=now)]
+    return structs.replace(
+        move, count=move.count + 1, last_time=timestamp(now), earlier_times=recent[-MOST_EARLIER_TIMES:]
+    )
+
+
+def _count(job: GPUJob, *, move: Move | None, now: datetime) -> int:
+    """How many moves of the job count against the budget of this hour."""
+    if move is None:
+        return 0
+    ends = under_way(move) and move.reserved is not None and job.status.phase in _RUNS
+    times = [] if move.last_time is None else [*move.earlier_times, move.last_time]
+    return ends + sum(_is_within_hour(at, now=now) for at in times)
 
 
 def _is_within_hour(at: str, *, now: datetime) -> bool:

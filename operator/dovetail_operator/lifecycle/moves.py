@@ -16,8 +16,7 @@ has, so the operator can stop and resume between any two of them.
 import msgspec
 
 from dovetail.api.gpujob import FINISHED, Move
-from dovetail.formats.durations import timestamp
-from dovetail.jobs.moves import under_way
+from dovetail.jobs.moves import moved, under_way
 from dovetail_operator.job.actions import Stage
 from dovetail_operator.job.observation import Observed
 
@@ -32,16 +31,12 @@ def move_of(seen: Observed, *, stage: Stage) -> Move | None:
     if stage.phase in FINISHED or stage.phase in {"Held", "Suspended"}:
         return _over(move)
     if stage.phase not in _RUNS:
-        return _ended(move, seen=seen) if stage.phase == "Preempted" and seen.job.status.phase in _RUNS else move
+        return moved(move, now=seen.now) if stage.phase == "Preempted" and seen.job.status.phase in _RUNS else move
     is_at_work = seen.child is not None and not seen.child.spec.suspend
     if not is_at_work:
         # From here on, the plan holds the room.
         return msgspec.structs.replace(move, reserved=None)
     return _over(move) if stage.phase == "Running" and move.reserved is None else move
-
-
-def _ended(move: Move, *, seen: Observed) -> Move:
-    return msgspec.structs.replace(move, count=move.count + 1, last_time=timestamp(seen.now))
 
 
 def _over(move: Move) -> Move:

@@ -202,12 +202,8 @@ class Moves:
             assert job is not None, "all of them run"
             held = Kept(at_seconds=plan.in_seconds + each.away_seconds, claims=each.claims, now=each.claims)
             before = job.status.move or Move()
-            move = Move(
-                count=before.count,
-                last_time=before.last_time,
-                by=plan.starts.key,
-                reserved=reserved_room(held, now=now),
-            )
+            room = reserved_room(held, now=now)
+            move = msgspec.structs.replace(before, by=plan.starts.key, reserved=room, message="")
             self._state.decisions.set_move(job.metadata.uid, move=move)
             self._changed(key_of(job.metadata))
         self._wake_up.soon()

@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from dovetail.engine.ledger.ledger import Ledger
 from dovetail.jobs.moves import under_way
 from dovetail.pods.disruption_budgets import disruptions_allowed
+from dovetail.queue.backfill.advance_reservation import Windows
 from dovetail.queue.limits.quota_reservations import windows_of
-from dovetail.queue.model.candidates import Candidate, order
+from dovetail.queue.model.candidates import Candidate, Leaving, order
+from dovetail.queue.model.gate import Gate
 from dovetail.queue.moves import plan as plans
 from dovetail.queue.moves.movable import movable_of, pods_to_move
 from dovetail.queue.moves.plan import Movable, MovePlan, NoPlan
@@ -50,28 +53,17 @@ def plans_for(
         moves_left=left,
         disruptions_allowed=_still_allowed(state, ending=ending),
     )
-    movable = list(_movable(state, cycle=cycle, rules=rules))
-    quotas, view = state.store.quotas, state.store.view
-    counted, children = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage), children_of_jobs(state)
-    gate = partial(quotas.gate, counted, children=children, capacity=quotas.capacity(view.ledger))
+    gate, windows = _limits(state, cycle=cycle, ledger=ledger, leaving=leaving)
     queue = Queue(
         ledger=after,
         sites=cycle.sites,
         # The others start on the room that is held for them, before the queue decides on any other job.
         waiting=[each for each in cycle.waiting if each.key not in cycle.moving or each.key in cycle.lost_moves],
         leaving=[each for each in leaving if each.key not in gone],
-        windows=windows_of(
-            quotas,
-            counted=counted,
-            view=view,
-            ledger=ledger,
-            leaving=leaving,
-            now=cycle.now,
-            gate=gate() if quotas.reserve else None,
-        ),
+        windows=windows,
         gate=gate,
     )
-    able = MovableJobs(movable, ledger=held, rules=rules, pause=pause)
+    able = MovableJobs(list(_movable(state, cycle=cycle, rules=rules)), ledger=held, rules=rules, pause=pause)
     starts = expected_starts(queue, pause=pause)
     until = busy_seconds() + _SEARCH_SECONDS
     return plan_together(
@@ -82,6 +74,25 @@ def plans_for(
         pause=pause,
         is_over=lambda: busy_seconds() >= until,
     )
+
+
+def _limits(
+    state: State, *, cycle: Cycle, ledger: Ledger, leaving: Sequence[Leaving]
+) -> tuple[Callable[[], Gate | None], Windows]:
+    """What makes the limits as they are now, and the advance reservations."""
+    quotas, view = state.store.quotas, state.store.view
+    counted, children = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage), children_of_jobs(state)
+    gate = partial(quotas.gate, counted, children=children, capacity=quotas.capacity(view.ledger))
+    windows = windows_of(
+        quotas,
+        counted=counted,
+        view=view,
+        ledger=ledger,
+        leaving=leaving,
+        now=cycle.now,
+        gate=gate() if quotas.reserve else None,
+    )
+    return gate, windows
 
 
 def _about_to_end(state: State, *, cycle: Cycle) -> list[Running]:

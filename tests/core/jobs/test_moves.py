@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.jobs.moves import MoveRules, MovesOfDeleted, is_requested, under_way
+from dovetail.api.gpujob import Move
+from dovetail.jobs.moves import MoveRules, MovesOfDeleted, is_requested, moved, under_way
 from tests.operator_.builders import NOW, at, make_job
 
 RULES = MoveRules(by_namespace={"team": "Restart"}, rest_seconds=600)
@@ -43,6 +44,34 @@ def test_the_moves_of_the_last_hour_count_against_the_budget() -> None:
     moved = [make_job(f"j{at_}", status={"move": {"count": 1, "lastTime": at(-at_)}}) for at_ in (60, 3599, 3601)]
     assert MoveRules(per_hour=3).left([*moved, make_job("new")], now=NOW) == 1
     assert MoveRules(per_hour=1).left(moved, now=NOW) == 0
+
+
+def test_each_move_of_a_job_counts_once() -> None:
+    room = {"time": at(60), "nodes": [{"name": "b", "workers": 1}]}
+    twice = {"count": 3, "lastTime": at(-60), "earlierTimes": [at(-3601), at(-1800)]}
+    begins = twice | {"by": "uid-big", "reserved": room}
+    for phase, move, counts in (
+        ("Running", twice, 2),
+        ("Running", begins, 3),
+        # Its last time is that of this move.
+        ("Preempted", begins, 2),
+        ("Starting", begins | {"reserved": None}, 2),
+    ):
+        job = make_job(status={"phase": phase, "move": move})
+        assert MoveRules(per_hour=9).left([job], now=NOW) == 9 - counts, (phase, move)
+
+
+def test_a_move_keeps_the_times_of_the_hour_before_it() -> None:
+    move = Move()
+    for minutes in (0, 30, 59, 61):
+        move = moved(move, now=NOW + timedelta(minutes=minutes))
+    assert (move.count, move.last_time, move.earlier_times) == (4, at(3660), [at(1800), at(3540)])
+
+
+def test_all_moves_of_a_deleted_job_count() -> None:
+    deleted, move = MovesOfDeleted(), {"count": 5, "lastTime": at(-60), "earlierTimes": [at(-3601), at(-120)]}
+    deleted.drop(make_job("gone", status={"move": move}))
+    assert deleted.times(now=NOW) == {"uid-gone": at(-60), "uid-gone/4": at(-120)}
 
 
 def test_moves_of_deleted_jobs_count_too() -> None:

@@ -57,6 +57,7 @@ from dovetail.api.gpujob.spec import (
     template_of,
 )
 from dovetail.api.gpujob.status import (
+    MOST_EARLIER_TIMES,
     AssignedDevice,
     Attempt,
     DependencyStatus,
@@ -92,6 +93,7 @@ __all__ = [
     "MAX_SECONDS",
     "MAX_TASKS",
     "MOST_ADDRESSES",
+    "MOST_EARLIER_TIMES",
     "NO_TEMPLATE",
     "PAUSE_IMAGE",
     "POLICIES_BY_LETTERS",

@@ -1,6 +1,6 @@
 """The status of a GPUJob. Only the operator writes it. Data only."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -8,6 +8,9 @@ from dovetail.api.devices import DeviceShare
 from dovetail.api.gpujob.enums import DependencyCondition, DependencyState, Mode, Phase, Workload
 from dovetail.api.meta import Condition, Described, MessageDetails, Timestamp
 from dovetail.gpu import memory_strategy
+
+# Of a move, which takes about a minute.
+MOST_EARLIER_TIMES: Final = 60
 
 DeviceKind = Literal["cuda", "cpu"]
 
@@ -253,6 +256,13 @@ class Move(Described, frozen=True, kw_only=True, omit_defaults=False):
 
     count: Annotated[int, Meta(description="How many times it was ended to restart elsewhere.", ge=0)] = 0
     last_time: Annotated[Timestamp | None, Meta(description="When it was last ended for that (RFC 3339).")] = None
+    earlier_times: Annotated[
+        list[Timestamp],
+        Meta(
+            description="When it was ended for that before, in the hour up to its last end.",
+            max_length=MOST_EARLIER_TIMES,
+        ),
+    ] = []
     by: Annotated[
         str,
         Meta(description="UID of the GPUJob that starts by its move; empty if no move is under way.", max_length=64),
