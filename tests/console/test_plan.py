@@ -111,7 +111,7 @@ async def test_moves_for_several_jobs_show_each_plan_and_each_reason_in_the_lang
     why = page.get_by_role("region", name="10 alike")
     await expect(why).to_have_text("No moves for job 10 (alike): no set of jobs that may move makes room for it")
     await expect(page.get_by_text("PodDisruptionBudgets may not be read")).to_have_count(1)
-    await shows(page, "dovetail move plan 9 10 --namespace red")
+    await expect(page.get_by_text("dovetail move plan 9 10 --namespace red")).to_have_count(1)
     assert await violations(page) == []
     await page.evaluate("localStorage.setItem('dovetail-language', 'zh')")
     await page.reload()

@@ -29,8 +29,8 @@ from dovetail_operator.queue.move_planner import Moves
 from tests.world import rebuilt
 from tests.world.api import Values
 from tests.world.cluster import healthy_pods
+from tests.world.moving import Watch
 from tests.world.rules import Rules, milli_of
-from tests.world.test_moves import Watch
 from tests.world.world import World
 
 NODES: Final = tuple("abcdefgh")
