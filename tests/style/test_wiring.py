@@ -35,7 +35,6 @@ ON_PURPOSE: Final = {
     "core/dovetail/simulator/experiment.py run": {"policy=name"},
     # A cycle has the keys of the jobs that wait.
     "operator/dovetail_operator/queue/cycle.py _verdicts": {"waiting=cycle.keys"},
-    "operator/dovetail_operator/queue/move_search.py plans_for": {"waiting=cycle.keys"},
     "operator/dovetail_operator/queue/start_estimates.py estimates": {"waiting=cycle.keys"},
     "operator/dovetail_operator/queue/replacements.py replacement_of": {"job=candidate"},
     "operator/dovetail_operator/watchers/guests/keeper.py _grow": {"of=found.key"},

@@ -81,11 +81,11 @@ async def _carried_out(
     began, every = time.monotonic(), [_Followed(job) for job in jobs]
     going = [each for each, plan in zip(every, plans, strict=True) if plan.holds]
     if going:
-        await _start(cluster, _Following(going), timeout_seconds=timeout_seconds)
+        await _start(cluster, following=_Following(going), timeout_seconds=timeout_seconds)
     return [each.applied(plan, began=began) for each, plan in zip(every, plans, strict=True)]
 
 
-async def _start(cluster: Cluster, following: "_Following", *, timeout_seconds: float) -> None:
+async def _start(cluster: Cluster, *, following: "_Following", timeout_seconds: float) -> None:
     at = timestamp(utc_now())
     reflector = Reflector(
         cluster.client, resource=GPUJOBS, as_type=GPUJob, on_event=following.look, namespace=cluster.namespace

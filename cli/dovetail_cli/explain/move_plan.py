@@ -24,7 +24,7 @@ COLUMNS: Final = ("NAMESPACE", "JOB", "MOVES", "FROM", "TO", "LOSES", "AWAY")
 def show(
     words: Sequence[str], *, form: str, kubeconfig: str | None, context: str | None, namespace: str | None
 ) -> tuple[str, bool]:
-    """The plans for jobs of the namespace, as text or for programs, and whether each of them has one.
+    """The plans for jobs of the namespace, as text or a document, and whether each has one.
 
     Raises `InvalidQueryError` and `MissingError`.
     """
@@ -43,7 +43,9 @@ def show(
 async def found_for(
     cluster: Cluster, *, wanted: Sequence[selection.Wanted], to_apply: bool
 ) -> tuple[list[GPUJob], MovesList]:
-    """The jobs, and the plans for them: those `to_apply` move only jobs that say that they may move.
+    """The jobs, and the plans for them.
+
+    Those `to_apply` move only jobs that say that they may move.
 
     Raises `MissingError`.
     """

@@ -149,7 +149,7 @@ async def _ask(face: Face, each: Route, recording: Recording, *, token: str) -> 
         options = asked(each, NS, "new")[0]
         if each.operation == "v2_start_training":
             options["json"] = options["json"] | {"device": "cuda"}
-        query = f"?namespace={NS}" * path.endswith("/history")
+        query = {"v3_list_history": f"?namespace={NS}", "v3_get_moves": f"?jobs={NS}/train"}.get(each.operation, "")
         reply = await face.ask(each.method, path + query, headers=headers, **options)
         assert reply.status < 500 or each.path.endswith("/health"), (each.operation, reply.text)
         return

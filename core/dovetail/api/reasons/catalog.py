@@ -15,7 +15,6 @@ from dovetail.api.reasons import (
     conditions,
     end,
     events,
-    moves,
     nodes,
     queue,
     quotas,
@@ -25,7 +24,7 @@ from dovetail.api.reasons import (
 from dovetail.api.reasons.clause import NOTHING, Clause, ClauseForDevices, Sentence
 
 # The modules of what is said of jobs, nodes and quotas.
-SUBJECTS: Final = (capacity, nodes, queue, moves, start, arrays, end, conditions, events, quotas, refusals)
+SUBJECTS: Final = (capacity, nodes, queue, start, arrays, end, conditions, events, quotas, refusals)
 
 
 def clauses_of(subject: ModuleType) -> Iterator[Clause]:
@@ -47,9 +46,9 @@ CLAUSES: Final[Mapping[str, Clause]] = MappingProxyType(
 
 def every_subject() -> tuple[ModuleType, ...]:
     """All modules of the table: also those of sentences that only answers have."""
-    from dovetail.api.reasons import explain, problems, remedies  # noqa: PLC0415 - the operator and the extender say none of them
+    from dovetail.api.reasons import explain, moves, problems, remedies  # noqa: PLC0415 - an operator rarely says any of them
 
-    return (*SUBJECTS, explain, remedies, problems)
+    return (*SUBJECTS, moves, explain, remedies, problems)
 
 
 @cache
