@@ -169,4 +169,4 @@ def _covered() -> Values:
 
 
 TestMovesOfAllKinds = MovesOfAllKinds.TestCase
-TestMovesOfAllKinds.settings = settings(max_examples=3, stateful_step_count=15, deadline=None)
+TestMovesOfAllKinds.settings = settings(max_examples=6, stateful_step_count=20, deadline=None)
