@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from importlib.metadata import metadata
+from pathlib import Path
 
 import pytest
 
@@ -135,6 +136,37 @@ def test_what_the_outputs_encoding_lacks_ends_no_command(encoding: str) -> None:
 def test_the_exit_code_is_the_process_own() -> None:
     done = run("gqueue")
     assert (done.returncode, done.stdout) == (4, "")
+
+
+def entered(*words: str, stdout: int, buffered: bool) -> subprocess.CompletedProcess[str]:
+    """The end of the program `dovetail` with those words."""
+    program = f"import sys; from dovetail_cli import app; sys.argv = ['dovetail', *{words}]; app.dovetail()"
+    environ = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
+    words = (sys.executable, "-c", program)
+    return subprocess.run(words, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, env=environ)
+
+
+@pytest.mark.parametrize("words", [("--help",), ("gbatch", "--help")])
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_reader_that_has_ended_gets_no_message(words: tuple[str, ...], *, buffered: bool) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = entered(*words, stdout=writing, buffered=buffered)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_full_disk_below_the_output_is_a_sentence(*, buffered: bool) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = entered("--help", stdout=full.fileno(), buffered=buffered)
+    assert (done.returncode, done.stderr) == (1, "dovetail: [Errno 28] No space left on device\n")
+
+
+def test_a_word_that_would_fill_the_terminal_is_shortened(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["gbatch", "--name", "n" * 10_000, "true"]) == 2
+    said = f'dovetail: --name "{"n" * 59}…{"n" * 28}": it has 10000 characters, allowed are 1 to 100\n'
+    assert capsys.readouterr().err == said
 
 
 def test_no_command_at_all_is_a_usage_error_that_shows_the_help() -> None:

@@ -140,7 +140,8 @@ def update(
         int | None, typer.Option("-p", "--priority", metavar="0-255", help="Higher goes first.", min=0, max=255)
     ] = None,
     time: Annotated[
-        str | None, typer.Option("-t", "--time", metavar="T", help="Time limit: HH:MM:SS, MM:SS, minutes, or none.")
+        str | None,
+        typer.Option("-t", "--time", metavar="T", help="Time limit: HH:MM:SS, minutes, such as 2h, or none."),
     ] = None,
     begin: Annotated[
         str | None, typer.Option("--begin", metavar="TIME", help="Not before HH:MM, a date, or now+10m; or none.")

@@ -66,7 +66,7 @@ def _name_of(word: str, *, jobs: Sequence[GPUJob], own: Sequence[GPUJob]) -> str
     if last is not None:
         back = int(last[1] or 0)
         if back >= len(own):
-            raise MissingError(f"{word}: you have submitted {len(own)} of the jobs in this namespace")
+            raise MissingError(f"{word}: only {len(own)} of the jobs here are yours")
         return own[-1 - back].metadata.name
     meant = selection.parse_ids([word], field="-d")
     chosen, missing = selection.select(jobs, wanted=meant)

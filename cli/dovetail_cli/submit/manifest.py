@@ -203,17 +203,17 @@ def in_conda(command: Sequence[str], *, env: str | None) -> list[str]:
 
 
 def memory_mib(text: str, *, option: str = "--gpu-memory") -> int:
-    """Memory such as `8G` or `512M`, in MiB; G and M are binary, as in drivers.
+    """Memory such as `8G`, `512M` or `1T`, in MiB; the units are binary, as in drivers.
 
     Raises `UsageError`.
     """
     spelt = text.strip().upper().removesuffix("B").removesuffix("I")
     try:
-        mebibytes = quantities.mebibytes(f"{spelt}i") if spelt[-1:] in {"M", "G"} else 0
+        mebibytes = quantities.mebibytes(f"{spelt}i") if spelt[-1:] in {"M", "G", "T"} else 0
     except quantities.QuantityError:
         mebibytes = 0
     if mebibytes < 1:
-        raise UsageError(f'{option} "{text}": write a number with M or G, such as 8G or 512M')
+        raise UsageError(f'{option} "{text}": write a number with M, G or T, such as 8G or 512M')
     return mebibytes
 
 

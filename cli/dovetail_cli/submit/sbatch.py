@@ -61,7 +61,6 @@ _VARIABLES: Final = {
 }
 _GPUS: Final = re.compile(r"(?:gpu(?::|$))?(?:([A-Za-z][\w.-]*):)?(\d{1,4})?(?:\(.*\))?")
 _NO_LIMIT: Final = frozenset({"0", "UNLIMITED", "INFINITE"})
-_DAYS: Final = re.compile(r"(\d+)-(\d+)(:\d+)?", re.ASCII)
 _MEMORY: Final = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
 _MOST: Final = 1_000_000
 # What Slurm mails of, in the words of --notify-on.
@@ -174,10 +173,7 @@ def _plain(said: Mapping[str, str]) -> Iterator[str]:
 
 def _time(said: Mapping[str, str]) -> Iterator[str]:
     if "time" in said and said["time"].upper() not in _NO_LIMIT:
-        found = _DAYS.fullmatch(said["time"])
-        # Days with hours, or with hours and minutes; three parts after the days are read as they are.
-        short = f"{found[1]}-{found[2]}{found[3] or ':00'}:00" if found else said["time"]
-        yield from ("--time", short)
+        yield from ("--time", said["time"])
 
 
 def _nodes(said: Mapping[str, str]) -> Iterator[str]:

@@ -40,12 +40,13 @@ def read_script(data: bytes, *, name: str) -> Script:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise UsageError(f"{name} is no text: scripts travel in the pod as text, programs belong into the image")
+        raise UsageError(f"{name} is neither a script, which is text in UTF-8, nor a program of Linux")
     if not text.strip():
         raise UsageError(f"{name} is empty")
     if len(data) > MAX_SCRIPT_BYTES:
         raise UsageError(f"{name} has {len(data)} bytes: a script may have at most {MAX_SCRIPT_BYTES}")
-    return Script(name=PurePath(name).name, text=text)
+    # A shell takes the end of a line as Windows writes it for a part of the line's last word.
+    return Script(name=PurePath(name).name, text=text.replace("\r\n", "\n"))
 
 
 def is_program(data: bytes) -> bool:
@@ -64,7 +65,8 @@ def script_command(script: Script, *, arguments: Sequence[str]) -> list[str]:
     if flag is None or (family == "sh" and program not in _SHELLS):
         raise UsageError(
             f'{script.name}: its first line "{first}" names no interpreter that takes a script as text; '
-            f"allowed are {', '.join(sorted({*_SHELLS, *_FLAGS}))}"
+            f"allowed are {', '.join(sorted({*_SHELLS, *_FLAGS}))}; any other runs as a command, such as "
+            f"{program or 'node'} {script.name}"
         )
     _check_options(words[at + 1 :], script=script, first=first)
     # A shell takes the word after the program as $0, the others have no such word.

@@ -9,6 +9,8 @@ from dovetail.formats.timestamps import after
 from dovetail_cli.ui.errors import UsageError
 
 _CLOCK: Final = re.compile(r"(?:(?:(\d{1,9})-)?(\d{1,9}):)?(\d{1,9}):(\d{2})", re.ASCII)
+# Slurm's days with hours, or with hours and minutes.
+_DAYS: Final = re.compile(r"(\d{1,9})-(\d{1,2})(:\d{2})?", re.ASCII)
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
 _FROM_NOW: Final = re.compile(r"now\+(\d{1,8})(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)?")
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -20,17 +22,26 @@ _SPAN_SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, 
 
 
 def limit_seconds(text: str) -> int:
-    """A time limit as `sbatch -t` takes it: `HH:MM:SS`, `MM:SS`, `D-HH:MM:SS` or whole minutes."""
-    found = _CLOCK.fullmatch(text)
+    """A time limit as `sbatch -t` takes it, or a span such as `90m` or `2h`.
+
+    Slurm has `HH:MM:SS`, `MM:SS`, `D-HH`, `D-HH:MM`, `D-HH:MM:SS` and whole minutes. Raises `UsageError`.
+    """
+    short, span = _DAYS.fullmatch(text), _SPAN.fullmatch(text)
+    found = _CLOCK.fullmatch(f"{short[1]}-{short[2]}{short[3] or ':00'}:00" if short else text)
     if found:
         days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
         # A part that has a larger one before it is below that one's unit; the first may be any number, as in 90:00.
         carried = seconds > 59 or (bool(found[2]) and minutes > 59) or (bool(found[1]) and hours > 23)
         total = 0 if carried else ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    elif span and span[2] not in {"", "ms"}:
+        total = int(float(span[1]) * _SPAN_SECONDS[span[2]])
     else:
         total = read_whole(text, otherwise=0) * 60
     if total < 1:
-        raise UsageError(f'--time "{text}": write HH:MM:SS, MM:SS or whole minutes, at least one second, such as 90:00')
+        raise UsageError(
+            f'--time "{text}": write HH:MM:SS, MM:SS, D-HH, a span such as 90m or 2h, or whole minutes, '
+            "at least one second"
+        )
     return total
 
 

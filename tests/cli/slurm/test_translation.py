@@ -12,7 +12,7 @@ from dovetail_cli.ui.errors import UsageError
     ("words", "ours"),
     [
         ("train.sh --lr 0.1", "train.sh --lr 0.1"),
-        ("-J train --gres=gpu:a100:2 -t 1-12 train.sh", "--name train --time 1-12:00:00 --gpus 2(A100) train.sh"),
+        ("-J train --gres=gpu:a100:2 -t 1-12 train.sh", "--name train --time 1-12 --gpus 2(A100) train.sh"),
         ("-n 4 -c 2 -N2 --mem=16G train.sh", "--nodes 2 --cpus 4 --memory 16384M train.sh"),
         ("-d afterok:7:8 -p a100 -- train.sh -x", "--pool a100 --depends-on-all 7,8 train.sh -x"),
         ("--wrap hostname", "hostname"),

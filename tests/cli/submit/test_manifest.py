@@ -47,9 +47,9 @@ def test_gpus_memory_and_shared_make_one_request(asked: dict[str, Any], text: st
         ({"gpus": "8G,0.5", "gpu_memory": "4G"}, "says the memory already"),
         ({"gpus": "3g.40gb", "gpu_memory": "8G"}, "a MIG instance is taken whole"),
         ({"gpus": "3g.40gb", "shared": True}, "a MIG instance is taken whole"),
-        ({"gpus": "0.5", "gpu_memory": "8"}, "a number with M or G"),
-        ({"gpus": "0.5", "gpu_memory": "xG"}, "a number with M or G"),
-        ({"gpus": "0.5", "gpu_memory": "0G"}, "a number with M or G"),
+        ({"gpus": "0.5", "gpu_memory": "8"}, "a number with M, G or T"),
+        ({"gpus": "0.5", "gpu_memory": "xG"}, "a number with M, G or T"),
+        ({"gpus": "0.5", "gpu_memory": "0G"}, "a number with M, G or T"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_a_sentence(asked: dict[str, Any], problem: str) -> None:
@@ -162,6 +162,10 @@ def test_an_image_that_no_registry_can_have_is_refused(image: str) -> None:
 @pytest.mark.parametrize("image", ["busybox", "busybox:1.37", "r.example:5000/team/x@sha256:0a"])
 def test_an_image_stays_as_it_is(image: str) -> None:
     assert manifest.check_image(image) == image
+
+
+def test_memory_is_in_megabytes_gigabytes_or_terabytes() -> None:
+    assert [manifest.memory_mib(text) for text in ("512M", "8G", "1T")] == [512, 8192, 1048576]
 
 
 def test_host_resources_and_conda_environments_are_checked() -> None:

@@ -32,12 +32,12 @@ def test_a_quote_that_is_left_open_is_told_with_its_line() -> None:
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
-        ("-J train --time=1-12", "--name train --time 1-12:00:00"),
+        ("-J train --time=1-12", "--name train --time 1-12"),
         ("--job-name=Train_ResNet.v2", "--name Train_ResNet.v2"),
         ("-J ___", "--name ___"),
         ("-J _x_ --time=0", "--name _x_"),
         ("--time=unlimited", ""),
-        ("-t 1-12:30", "--time 1-12:30:00"),
+        ("-t 1-12:30", "--time 1-12:30"),
         ("--array=0-15:4%2 -D /work --begin=now+1hour", "--array 0-15:4%2 --begin now+1hour --workdir /work"),
         ("--gres=gpu:2", "--gpus 2"),
         ("--gres=gpu:a100:2(S:0)", "--gpus 2(A100)"),

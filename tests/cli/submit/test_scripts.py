@@ -64,6 +64,10 @@ def test_a_first_line_that_would_run_something_else_is_refused(first: str, probl
     assert problem in str(refused.value)
 
 
+def test_lines_that_windows_has_ended_are_lines() -> None:
+    assert read_script(b"#!/bin/bash\r\npython train.py\r\n", name="x").text == "#!/bin/bash\npython train.py\n"
+
+
 def test_a_mark_of_the_byte_order_is_no_part_of_a_script() -> None:
     assert read_script(b"\xef\xbb\xbf#!/bin/bash\n", name="x").text == "#!/bin/bash\n"
 
@@ -71,8 +75,8 @@ def test_a_mark_of_the_byte_order_is_no_part_of_a_script() -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"\x7fELF\x00\x01", "is no text"),
-        (b"\xff\xfe", "is no text"),
+        (b"\x7fELF\x00\x01", "is neither a script"),
+        (b"\xff\xfe", "is neither a script"),
         (b" \n", "is empty"),
         (b"x" * 102_401, "may have at most 102400"),
     ],

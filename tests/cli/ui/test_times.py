@@ -18,6 +18,12 @@ from dovetail_cli.ui.errors import UsageError
         ("00:01", 1),
         ("100:00:00", 360000),
         ("90:59", 5459),
+        ("1-12", 129600),
+        ("1-12:30", 131400),
+        ("90m", 5400),
+        ("2h", 7200),
+        ("1.5h", 5400),
+        ("1d", 86400),
     ],
 )
 def test_a_time_limit_is_read_as_sbatch_reads_it(text: str, seconds: int) -> None:
@@ -25,10 +31,29 @@ def test_a_time_limit_is_read_as_sbatch_reads_it(text: str, seconds: int) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "00:00", "ten", "1:2:3:4", "-5", "1.5", "٣", "99:99", "1:60:00", "1-24:00:00", "1:00:60", "00:60"]
+    "text",
+    [
+        "",
+        "0",
+        "00:00",
+        "ten",
+        "1:2:3:4",
+        "-5",
+        "1.5",
+        "٣",
+        "99:99",
+        "1:60:00",
+        "1-24:00:00",
+        "1:00:60",
+        "00:60",
+        "1-24",
+        "0.5s",
+        "5ms",
+        "2w",
+    ],
 )
 def test_another_time_limit_is_refused_with_what_is_allowed(text: str) -> None:
-    with pytest.raises(UsageError, match="HH:MM:SS, MM:SS or whole minutes"):
+    with pytest.raises(UsageError, match="HH:MM:SS, MM:SS, D-HH, a span such as 90m or 2h, or whole minutes"):
         times.limit_seconds(text)
 
 

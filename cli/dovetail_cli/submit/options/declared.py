@@ -70,7 +70,9 @@ Begin = Annotated[
     str | None,
     typer.Option("--begin", metavar="T", help="Not before: HH:MM, 2026-01-31T18:00 or now+10m."),
 ]
-Limit = Annotated[str | None, typer.Option("-t", "--time", metavar="T", help="Time limit: HH:MM:SS, MM:SS or minutes.")]
+Limit = Annotated[
+    str | None, typer.Option("-t", "--time", metavar="T", help="Time limit: HH:MM:SS, minutes, or such as 2h.")
+]
 Name = Annotated[
     str | None,
     typer.Option("-n", "-J", "--name", "--job-name", metavar="NAME", help="Name [two words and a number]."),
