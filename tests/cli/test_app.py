@@ -160,7 +160,19 @@ def test_a_reader_that_has_ended_gets_no_message(words: tuple[str, ...], *, buff
 def test_a_full_disk_below_the_output_is_a_sentence(*, buffered: bool) -> None:
     with Path("/dev/full").open("w") as full:
         done = entered("--help", stdout=full.fileno(), buffered=buffered)
-    assert (done.returncode, done.stderr) == (1, "dovetail: [Errno 28] No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "dovetail: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("closed", "command", "code"),
+    [(">&-", "app._exit(lambda: int(output.on_terminal()))", 0), ("2>&-", "app.gqueue()", 4)],
+)
+def test_a_stream_that_the_shell_has_closed_takes_nothing(closed: str, command: str, code: int) -> None:
+    program = f"from dovetail_cli import app; from dovetail_cli.ui import output; {command}"
+    environ = {**os.environ, "KUBECONFIG": "/nonexistent/kubeconfig"}
+    line = f'"{sys.executable}" -c "{program}" {closed}'
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False, env=environ)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 
 def test_a_word_that_would_fill_the_terminal_is_shortened(capsys: pytest.CaptureFixture[str]) -> None:

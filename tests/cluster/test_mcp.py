@@ -53,7 +53,7 @@ class Tools:
         """The sentence of a refusal."""
         answer = await self.agent.call_tool(tool, arguments)
         assert answer.is_error
-        return str(getattr(answer.content[0], "text", "")).removeprefix(f"Error executing tool {tool}: ")
+        return str(getattr(answer.content[0], "text", ""))
 
 
 @asynccontextmanager

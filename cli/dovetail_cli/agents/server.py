@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, ParamSpec
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from dovetail.formats.suggestions import suggestion
 from dovetail_cli.agents import changes, reads
@@ -24,7 +24,12 @@ _INSTRUCTIONS: Final = (
     "change a job, call the preview first, tell the user what it says, and carry it out by its preview_id. A preview "
     "is for one use within 10 minutes, and for the job as it was shown: if the job has changed, preview again."
 )
-Job = Annotated[str, Field(description="Number or name of the job, such as 7 or train.")]
+# Agents write a number as a number.
+Job = Annotated[
+    str,
+    BeforeValidator(lambda job: str(job) if type(job) is int else job),
+    Field(description="Number or name of the job, such as 7 or train."),
+]
 Namespace = Annotated[str | None, Field(description="Namespace; by default that of the kubeconfig's context.")]
 Limit = Annotated[int, Field(description=f"The most rows of the answer, 1 to {reads.MOST_ROWS}.")]
 PreviewId = Annotated[str, Field(description="preview_id of the preview that the user has seen.")]
@@ -56,6 +61,9 @@ class _Server(MCPServer):
         except ToolError as error:
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(_wrong_value(error.__cause__)) from error
+            if isinstance(error.__cause__, ToolError):
+                # The library puts "Error executing tool" before our sentence.
+                raise error.__cause__ from error
             raise
 
 

@@ -253,7 +253,8 @@ def _partition(said: Mapping[str, str]) -> Iterator[str]:
     if "partition" in said:
         if "," in said["partition"]:
             raise UsageError(f'#SBATCH --partition "{said["partition"]}": a job asks for one pool: name one')
-        yield from ("--pool", said["partition"])
+        # A pool is a label's value, in lower case.
+        yield from ("--pool", said["partition"].lower().replace("_", "-"))
 
 
 def _dependency(said: Mapping[str, str]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from dovetail import names
 from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.gpu.request import parse
 from dovetail.jobs.display_name import display_name
@@ -32,8 +31,6 @@ def completed(job: GPUJob) -> GPUJob:
 def _of_job(job: GPUJob) -> dict[str, str]:
     workers = str(job.spec.workers)
     found = {"SLURM_JOB_NAME": display_name(job.metadata), "SLURM_JOB_NUM_NODES": workers, "SLURM_NNODES": workers}
-    if job.spec.array is not None:
-        found["SLURM_ARRAY_JOB_ID"] = f"$({names.ENV_JOB_ID})"
     if job.spec.gpu is not None and (request := parse(job.spec.gpu)).whole:
         found["SLURM_GPUS_ON_NODE"] = str(request.count)
     return found | (_OF_ONE_WORKER if job.spec.workers == 1 else {})

@@ -54,6 +54,7 @@ def test_a_quote_that_is_left_open_is_told_with_its_line() -> None:
         ("--ntasks-per-node=2 --cpus-per-task=3 --mem-per-cpu=1G", "--cpus 6 --memory 6144M"),
         ("--mem=2000", "--memory 2000M"),
         ("-p a100", "--pool a100"),
+        ("-p Teaching_GPU", "--pool teaching-gpu"),
         ("-A vision", "--project vision"),
         ("--mail-user=ada@x.org --mail-type=BEGIN,end", "--notify-email ada@x.org --notify-on Started,Finished"),
         ("--mail-user=ada@x.org --mail-type=ALL", "--notify-email ada@x.org --notify-on All"),

@@ -34,11 +34,10 @@ def test_a_job_of_one_worker_is_what_slurm_calls_a_batch_script() -> None:
     }
 
 
-def test_an_array_of_several_workers_names_the_array_and_no_process() -> None:
+def test_a_variable_says_nothing_that_differs_between_tasks_or_workers() -> None:
     found = variables(completed(job(env={"SLURM_JOB_ID": NUMBER}, workers=2, array=ArraySpec(indexes="0-3"))))
     assert found == {
         "SLURM_JOB_ID": NUMBER,
-        "SLURM_ARRAY_JOB_ID": NUMBER,
         "SLURM_JOB_NAME": "Train_1",
         "SLURM_JOB_NUM_NODES": "2",
         "SLURM_NNODES": "2",
