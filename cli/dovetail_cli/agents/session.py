@@ -4,15 +4,13 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.transport import brief_session
 from dovetail.query.jobs import selection
 from dovetail_cli.agents.previews import Previews
-from dovetail_cli.cluster.connection import Cluster, leave_out
+from dovetail_cli.cluster.connection import Cluster, leave_out, load
 from dovetail_cli.jobs import details
 
 
@@ -39,8 +37,8 @@ class Session:
 
 @asynccontextmanager
 async def opened(where: Where) -> AsyncIterator[Session]:
-    """A session with the cluster that the options name. Raises `KubeconfigError`."""
-    connection = load_connection(Path(where.kubeconfig) if where.kubeconfig else None, context=where.context)
+    """A session with the cluster that the options name. Raises `NoConnectionError` and `KubeconfigError`."""
+    connection = load(where.kubeconfig, context=where.context)
     async with Client(
         connection, user_agent="dovetail-mcp", on_unreadable=leave_out, make_session=brief_session
     ) as client:

@@ -1,5 +1,6 @@
 """The connection to the cluster, from a command's options: one client for each command."""
 
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,14 +11,22 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import GPUJOBS, Resource
 from dovetail.query.jobs.groups import in_order
+from dovetail_cli.ui.errors import NoConnectionError
 
 if TYPE_CHECKING:
+    from dovetail.kube.auth.connection import Connection
     from dovetail.kube.client import Client
 
 T = TypeVar("T")
 
 # A page waits for the one before it. A job has 2-8 KiB, so a page of these stays below the client's limit of 16 MiB.
 _PAGE_SIZE: Final = 2_000
+# A person with a queue of their own need not know what a kubeconfig is.
+_STOPPED: Final = "the queue of this machine is stopped: `gflowd up` continues it"
+_NOTHING: Final = (
+    "there is no queue yet: `gflowd up` starts one on this machine; for a cluster, name its kubeconfig with "
+    "--kubeconfig or $KUBECONFIG (~/.kube/config does not exist)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +35,23 @@ class Cluster:
 
     client: "Client"
     namespace: str
+
+
+def load(kubeconfig: str | None, *, context: str | None) -> "Connection":
+    """The API server that the options name.
+
+    Raises `NoConnectionError` where there is none at all, and `KubeconfigError`.
+    """
+    from dovetail.kube.auth.connection import default_kubeconfigs, load_connection
+    from dovetail.kube.errors import KubeconfigError
+
+    try:
+        return load_connection(Path(kubeconfig) if kubeconfig else None, context=context)
+    except KubeconfigError as error:
+        of_queue, of_user = default_kubeconfigs()
+        if kubeconfig or os.environ.get("KUBECONFIG") or of_queue.exists() or of_user.exists():
+            raise
+        raise NoConnectionError(_STOPPED if of_queue.parent.is_dir() else _NOTHING) from error
 
 
 def work(
@@ -44,13 +70,12 @@ def work(
     # The HTTP client takes most of a command's start; what fails before it need not wait for it.
     import asyncio
 
-    from dovetail.kube.auth.connection import load_connection
     from dovetail.kube.client import Client
     from dovetail.kube.errors import Unreachable
     from dovetail.kube.transport import aiohttp_session, brief_session
 
     make_session = brief_session if brief else aiohttp_session
-    connection = load_connection(Path(kubeconfig) if kubeconfig else None, context=context)
+    connection = load(kubeconfig, context=context)
 
     async def session() -> T:
         async with Client(

@@ -11,18 +11,16 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import typer
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS
-from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.errors import NotFound
 from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster import kubectl, this_machine
-from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.cluster.connection import Cluster, load
 from dovetail_cli.cluster.kubectl import Kubectl
 from dovetail_cli.jobs import cancel, logs
 from dovetail_cli.submit.manifest import CONTAINER
@@ -55,7 +53,7 @@ def prepared(*, kubeconfig: str | None, context: str | None) -> Iterator[Session
 
     Raises `CommandError` for a cluster without kubectl, so that no job is submitted.
     """
-    if load_connection(Path(kubeconfig) if kubeconfig else None, context=context).local_data is None:
+    if load(kubeconfig, context=context).local_data is None:
         yield Session(then=prepare(kubeconfig=kubeconfig, context=context))
         return
     from dovetail_cli.submit.own_terminal import Door, attached

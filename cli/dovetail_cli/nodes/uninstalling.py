@@ -65,7 +65,7 @@ def uninstall(*, yes: bool, dry_run: bool, keep_logs: bool, links: Sequence[Path
     if not found:
         print(f"Dovetail has left nothing on this machine.\n{_STAYS}")
         return
-    print("\n".join(f"{each.path}: {each.what}" for each in found))
+    print("\n".join(f"{each.path}: {each.what}" for each in found), flush=True)
     if dry_run:
         return
     if not yes and not typer.confirm("\nEnd all jobs of this machine, and remove this?", err=True):

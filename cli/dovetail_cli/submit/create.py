@@ -197,7 +197,8 @@ def announce(job: GPUJob, *, answer: DryRun | None, page: str | None = None) -> 
         at = "." if page is None else f": {page}"
         print(f"Its name is {display_name(job.metadata)}{at}", file=sys.stderr)
     if answer is not None:
-        print(answer.text, file=sys.stderr)
+        ended = answer.reason == "DependencyFailed" and job.spec.on_dependency_failure == "Cancel"
+        print(f"{'It is cancelled. ' if ended else ''}{answer.text}", file=sys.stderr)
     elif on_terminal:
         print(f"The queue has not decided yet: dovetail explain {job.status.number}", file=sys.stderr)
     if job.status.simulated:

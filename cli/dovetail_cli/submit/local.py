@@ -45,10 +45,7 @@ def for_local_node(
     Writes the environment's file, and a copy of the file that goes along, unless it is a `dry_run`. Raises
     `CommandError` if they cannot be written.
     """
-    if submission.volumes:
-        given = ", ".join(f"--volume {each}" for each in submission.volumes)
-        print(f"dovetail: {given}: jobs on this machine use your files, and no volumes", file=sys.stderr)
-        submission = replace(submission, volumes=())
+    submission = _without_nodes(_without_volumes(submission))
     directory = Path.cwd() if submission.workdir is None else Path(submission.workdir)
     if not is_object_name(submission.name):
         kept = {**submission.annotations, names.DISPLAY_NAME: submission.name}
@@ -75,6 +72,25 @@ def for_local_node(
         # CPUs are shared by weight, but memory that a job takes is missing to the other programs of this machine.
         host_limits={name: amount for name, amount in submission.host_resources.items() if name == "memory"},
     )
+
+
+def _without_volumes(submission: Submission) -> Submission:
+    if not submission.volumes:
+        return submission
+    given = ", ".join(f"--volume {each}" for each in submission.volumes)
+    print(f"dovetail: {given}: jobs on this machine use your files, and no volumes", file=sys.stderr)
+    return replace(submission, volumes=())
+
+
+def _without_nodes(submission: Submission) -> Submission:
+    """The submission without a choice of nodes: a script for a cluster names a partition, and here is one node."""
+    given = [f"--pool {submission.fields['pool']}"] if submission.fields.get("pool") else []
+    given += [f"--node-selector {label}={value}" for label, value in submission.node_selector.items()]
+    if not given:
+        return submission
+    print(f"dovetail: {', '.join(given)}: jobs run on this machine, whatever its pool and labels", file=sys.stderr)
+    fields = {name: value for name, value in submission.fields.items() if name != "pool"}
+    return replace(submission, node_selector={}, fields=fields)
 
 
 def leave_environment(data: Path) -> dict[str, str]:

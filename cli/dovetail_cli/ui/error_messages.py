@@ -33,6 +33,9 @@ def explain(error: Exception) -> CommandError:
             return MissingError(str(error))
         case OSError() | ValueError():
             return CommandError(" ".join(str(error).split()))
+        # The end of the input, or Ctrl-C, at a question of typer's, whose import takes time.
+        case _ if type(error).__name__ == "Abort":
+            return CommandError("the question has no answer, so nothing is changed: --yes answers it")
         case _:
             name = type(error).__name__
             return CommandError(f"{name}: {error} (this should not happen; DOVETAIL_DEBUG=1 shows where it came from)")

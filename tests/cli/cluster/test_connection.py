@@ -1,10 +1,14 @@
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail_cli.cluster.connection import Cluster, leave_out, read_jobs
+from dovetail.kube.errors import KubeconfigError
+from dovetail_cli.cluster.connection import Cluster, leave_out, load, read_jobs
+from dovetail_cli.ui.errors import NoConnectionError
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer, Api
 
@@ -15,6 +19,29 @@ DEEP = b'{"metadata":{"namespace":"team","name":"deep"},"spec":' + b'{"x":' * 9_
 
 def page(*items: bytes) -> Answer:
     return Answer(body=b'{"metadata":{"resourceVersion":"1"},"items":[' + b",".join(items) + b"]}")
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ("other", "there is no queue yet: `gflowd up` starts one on this machine; for a cluster, name its kubeconfig"),
+        ("dovetail/sandboxes/default", "the queue of this machine is stopped: `gflowd up` continues it"),
+    ],
+)
+def test_without_any_cluster_it_names_the_queue_of_this_machine_first(
+    there: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"HOME": tmp_path, "XDG_STATE_HOME": tmp_path}.items():
+        monkeypatch.setenv(name, str(value))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / there).mkdir(parents=True)
+    with pytest.raises(NoConnectionError) as raised:
+        load(None, context=None)
+    assert str(raised.value).startswith(said)
+    # A file that is named is what it is about.
+    with pytest.raises(KubeconfigError, match="/nonexistent"):
+        load("/nonexistent", context=None)
 
 
 async def test_a_job_that_cannot_be_read_is_named_and_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:

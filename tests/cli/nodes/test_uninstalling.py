@@ -1,5 +1,6 @@
 """`dovetail uninstall` in a home of its own: what was there, what is left, and what it says of the rest."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,16 @@ def test_nothing_goes_without_a_yes(
     monkeypatch.setattr("typer.confirm", lambda *_args, **_options: False)
     assert main(["uninstall"]) == 1
     assert (files(home), capsys.readouterr().err) == (before, "dovetail: nothing is removed\n")
+
+
+def test_a_question_whose_input_has_ended_is_a_sentence(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(home)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(["uninstall"]) == 1
+    said = "dovetail: the question has no answer, so nothing is changed: --yes answers it\n"
+    assert (files(home), capsys.readouterr().err.endswith(said)) == (before, True)
 
 
 def test_what_cannot_be_removed_is_named(

@@ -106,6 +106,17 @@ def test_volumes_are_left_out_on_this_machine_and_it_says_so(
     )
 
 
+def test_a_choice_of_nodes_is_left_out_on_this_machine_and_it_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = submission(fields={"pool": "gpu", "policy": "Pack"}, node_selector={"disk": "nvme"})
+    made = local.for_local_node(wanted, asked=Local(), data=tmp_path)
+    assert (made.fields, made.node_selector) == ({"policy": "Pack"}, {})
+    assert capsys.readouterr().err == (
+        "dovetail: --pool gpu, --node-selector disk=nvme: jobs run on this machine, whatever its pool and labels\n"
+    )
+
+
 def test_requested_memory_is_also_the_most_that_a_job_gets_here(tmp_path: Path) -> None:
     wanted = replace(submission(), host_resources={"cpu": "4", "memory": "512Mi"})
     made = local.for_local_node(wanted, asked=Local(), data=tmp_path)
