@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,15 @@ from dovetail.process import identity
 from dovetail.process.identity import ProcessId
 from dovetail_cli.app import main
 from dovetail_sandbox import cluster, credential, progress, state
-from dovetail_sandbox.bringup import existing
+from dovetail_sandbox.bringup import existing, start
 from dovetail_sandbox.cluster import Cluster
-from dovetail_sandbox.errors import ComponentFailedError, InvalidInputError, NotRunningError, OtherVersionError
+from dovetail_sandbox.errors import (
+    ComponentFailedError,
+    InvalidInputError,
+    NotRunningError,
+    OtherVersionError,
+    SandboxError,
+)
 from dovetail_sandbox.nodes import kwok
 from dovetail_sandbox.state import Observed, Phase, State
 
@@ -103,6 +111,22 @@ def test_an_up_that_is_at_work_is_starting(made: Cluster) -> None:
     write(made, phase="starting", starter=myself())
 
     assert made.status().phase == "Starting"
+
+
+def test_an_up_that_comes_second_leaves_what_the_first_one_starts(
+    made: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(made, phase="ready", supervisor=ProcessId(os.getpid(), myself().started - 1))
+
+    @contextmanager
+    def after_another() -> Iterator[None]:
+        write(made, phase="starting", starter=myself())
+        yield
+
+    monkeypatch.setattr(state, "locked", after_another)
+    with pytest.raises(SandboxError, match=f"is being started by process {os.getpid()}"):
+        start.up(made.name, report=progress.Lines(sys.stderr))
+    assert made.state().starter == myself()
 
 
 def test_an_unknown_component_is_refused_with_those_that_there_are(made: Cluster) -> None:

@@ -31,6 +31,7 @@ WantedBy=default.target
 """
 # What says where the queue and its programs are; a user's systemd does not read the shell's files.
 _KEPT: Final = ("PATH", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
+_INSTEAD: Final = "run `gflowd up` from your login script instead"
 _LINGER: Final = "It runs from your login on. To start it at boot, once: loginctl enable-linger"
 
 
@@ -73,7 +74,12 @@ def remove() -> str:
     file = path()
     if not file.exists():
         raise MissingError(f"{file}: there is no such unit; gflowd service install writes it")
-    _check_systemd()
+    try:
+        _check_systemd()
+    except MissingError:
+        # Nothing has started the unit, and nothing will.
+        file.unlink()
+        return f"{file} is removed."
     _systemctl("disable", "--now", NAME)
     file.unlink()
     _systemctl("daemon-reload")
@@ -94,7 +100,11 @@ def _quoted(word: str) -> str:
 
 def _check_systemd() -> None:
     if shutil.which("systemctl") is None:
-        raise MissingError("this machine has no systemd: run `gflowd up` from your login script instead")
+        raise MissingError(f"this machine has no systemd: {_INSTEAD}")
+    try:
+        _systemctl("show-environment")
+    except CommandError as error:
+        raise MissingError(f"no systemd of your user runs here ({error}): {_INSTEAD}") from error
 
 
 def _systemctl(*words: str) -> None:

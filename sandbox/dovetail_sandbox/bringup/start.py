@@ -104,11 +104,14 @@ def up(
         feature_gates=feature_gates,
         runtime_config=runtime_config,
     )
-    if existing.is_up(cluster, report=report):
-        existing.check_kind(cluster, local_node=local_node)
-        versions.check_running(name, running=catalog.minor_of(cluster.state().kubernetes), wanted=kubernetes)
-        return cluster
-    _start_new(cluster, plan=plan, report=report)
+    # Another `up` may begin between the two: what it starts is nothing that an earlier one has left.
+    with state.locked():
+        if existing.is_up(cluster, report=report):
+            existing.check_kind(cluster, local_node=local_node)
+            versions.check_running(name, running=catalog.minor_of(cluster.state().kubernetes), wanted=kubernetes)
+            return cluster
+        earlier = existing.find_earlier(cluster, local_node=local_node, report=report)
+    _start_new(cluster, plan=plan, earlier=earlier, report=report)
     return cluster
 
 
@@ -119,9 +122,8 @@ def _check_files(files: Mapping[str, Path | None]) -> None:
             raise InvalidInputError(option, value=str(path), allowed="a file")
 
 
-def _start_new(cluster: Cluster, *, plan: Plan, report: Reporter) -> None:
+def _start_new(cluster: Cluster, *, plan: Plan, earlier: State | None, report: Reporter) -> None:
     """Bring up what is not there: its programs, its place among other sandboxes, and then all of it."""
-    earlier = existing.find_earlier(cluster, local_node=plan.local_node, report=report)
     plan = replace(plan, real_node=plan.real_node and _can_have_a_real_node(report))
     programs = _programs(
         *(each.name for each in plan.neighbours),

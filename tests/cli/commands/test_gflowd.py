@@ -104,3 +104,24 @@ def test_a_machine_without_systemd_is_told_what_to_do_instead(
     assert gflowd("service", "install") == 3
     assert "run `gflowd up` from your login script instead" in capsys.readouterr().err
     assert not (tmp_path / "config").exists()
+
+
+def test_a_systemd_that_does_not_answer_leaves_no_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text("#!/bin/sh\necho Failed to connect to bus: No medium found >&2\nexit 1\n")
+    systemctl.chmod(0o755)
+    assert gflowd("service", "install") == 3
+    assert capsys.readouterr().err == (
+        "dovetail: no systemd of your user runs here (systemctl --user show-environment: Failed to connect to bus: "
+        "No medium found): run `gflowd up` from your login script instead\n"
+    )
+    assert not (tmp_path / "config").exists()
+    # One that an earlier session has left goes.
+    user_service.path().parent.mkdir(parents=True)
+    user_service.path().write_text("")
+    assert gflowd("service", "remove") == 0
+    assert not user_service.path().exists()
