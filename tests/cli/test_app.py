@@ -226,6 +226,7 @@ def refusal(kind: type[StatusError], code: int, message: str, **details: object)
         (InvalidQueryError("what"), 2, "what"),
         (NotFoundError("no job 7"), 3, "no job 7"),
         (ValueError("two\nlines"), 1, "two lines"),
+        (FileNotFoundError(2, "No such file or directory", "/a/b"), 1, "/a/b: No such file or directory"),
         (KeyError("surprise"), 1, "KeyError: 'surprise' (this should not happen"),
     ],
 )  # fmt: skip
@@ -233,6 +234,7 @@ def test_every_error_has_its_sentence_and_code(error: Exception, code: int, sent
     failure = error_messages.explain(error)
     assert failure.exit_code == code
     assert sentence in str(failure)
+    assert "[Errno" not in str(failure)
 
 
 def test_a_package_that_is_not_installed_is_named_with_the_extra_that_has_it(

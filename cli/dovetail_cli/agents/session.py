@@ -37,7 +37,10 @@ class Session:
 
 @asynccontextmanager
 async def opened(where: Where) -> AsyncIterator[Session]:
-    """A session with the cluster that the options name. Raises `NoConnectionError` and `KubeconfigError`."""
+    """A session with the cluster that the options name.
+
+    Raises `NoConnectionError` and `KubeconfigError`.
+    """
     connection = load(where.kubeconfig, context=where.context)
     async with Client(
         connection, user_agent="dovetail-mcp", on_unreadable=leave_out, make_session=brief_session

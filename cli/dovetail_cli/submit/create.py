@@ -187,7 +187,7 @@ async def _read(cluster: Cluster, *, job: GPUJob) -> GPUJob:
     return seen
 
 
-def announce(job: GPUJob, *, answer: DryRun | None, page: str | None = None) -> None:
+def announce(job: GPUJob, *, answer: DryRun | None, page: str | None = None, waits_on_failure: bool = True) -> None:
     """Print what scripts do not read to standard error.
 
     On a terminal the job's name, and its `page` in the console; the queue's answer; and whether the job is simulated.
@@ -197,7 +197,7 @@ def announce(job: GPUJob, *, answer: DryRun | None, page: str | None = None) -> 
         at = "." if page is None else f": {page}"
         print(f"Its name is {display_name(job.metadata)}{at}", file=sys.stderr)
     if answer is not None:
-        ended = answer.reason == "DependencyFailed" and job.spec.on_dependency_failure == "Cancel"
+        ended = answer.reason == "DependencyFailed" and not waits_on_failure
         print(f"{'It is cancelled. ' if ended else ''}{answer.text}", file=sys.stderr)
     elif on_terminal:
         print(f"The queue has not decided yet: dovetail explain {job.status.number}", file=sys.stderr)

@@ -83,7 +83,10 @@ def _without_volumes(submission: Submission) -> Submission:
 
 
 def _without_nodes(submission: Submission) -> Submission:
-    """The submission without a choice of nodes: a script for a cluster names a partition, and here is one node."""
+    """The submission without a choice of nodes.
+
+    A script for a cluster names a partition, and here is one node.
+    """
     given = [f"--pool {submission.fields['pool']}"] if submission.fields.get("pool") else []
     given += [f"--node-selector {label}={value}" for label, value in submission.node_selector.items()]
     if not given:

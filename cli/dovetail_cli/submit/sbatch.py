@@ -73,7 +73,7 @@ _DEPENDENCY: Final = re.compile(r"afterok((?::[\w.-]+)+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What the lines say: gbatch's words, the variables that Slurm sets, and the options that have no counterpart."""
+    """What the lines say: gbatch's words, Slurm's variables, and options without a counterpart."""
 
     words: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -243,7 +243,7 @@ def _tasks(said: Mapping[str, str]) -> int:
 
 
 def _variables(said: Mapping[str, str]) -> dict[str, str]:
-    """The variables of Slurm's that follow from options alone; `slurm_variables.completed` adds the others."""
+    """Slurm's variables that follow from options alone; `slurm_variables` adds the others."""
     number = f"$({names.ENV_JOB_ID})"
     found = {"SLURM_JOB_ID": number, "SLURM_JOBID": number}
     return found | {name: said[option] for option, name in _VARIABLES.items() if option in said}

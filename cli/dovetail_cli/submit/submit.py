@@ -156,7 +156,7 @@ class _Steps:
         if not self.wait_for_capacity:
             await create.refuse_if_hopeless(cluster, job=numbered, answer=answer)
         page = console_page.page_of(cluster, job=numbered) if sys.stderr.isatty() else None
-        create.announce(numbered, answer=answer, page=page)
+        create.announce(numbered, answer=answer, page=page, waits_on_failure=self.submission.wait_on_failure)
         print(create.submitted(numbered, form=self.form), flush=True)
         return numbered
 

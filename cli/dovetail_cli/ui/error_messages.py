@@ -32,13 +32,20 @@ def explain(error: Exception) -> CommandError:
         case NotFoundError():
             return MissingError(str(error))
         case OSError() | ValueError():
-            return CommandError(" ".join(str(error).split()))
+            return CommandError(_plain(error))
         # The end of the input, or Ctrl-C, at a question of typer's, whose import takes time.
         case _ if type(error).__name__ == "Abort":
             return CommandError("the question has no answer, so nothing is changed: --yes answers it")
         case _:
             name = type(error).__name__
             return CommandError(f"{name}: {error} (this should not happen; DOVETAIL_DEBUG=1 shows where it came from)")
+
+
+def _plain(error: OSError | ValueError) -> str:
+    """The error's own words in one line, without the number of the system's error."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split())
 
 
 def _refusal(error: StatusError) -> CommandError:

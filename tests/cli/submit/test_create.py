@@ -230,13 +230,12 @@ def test_the_answer_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr() == ("", "It waits. Resources: Need 1 GPU, only 0 available.\n")
 
 
-@pytest.mark.parametrize(("policy", "said"), [("Cancel", "It is cancelled. "), ("Wait", "")])
+@pytest.mark.parametrize(("waits", "said"), [(False, "It is cancelled. "), (True, "")])
 def test_a_job_that_ends_with_its_dependency_says_so(
-    policy: str, said: str, capsys: pytest.CaptureFixture[str]
+    *, waits: bool, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = decided("DependencyFailed", "A dependency cannot be met: job 7 (a) did not succeed")
-    job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, on_dependency_failure=policy))
-    create.announce(job, answer=answer_of(job, now=NOW))
+    create.announce(job, answer=answer_of(job, now=NOW), waits_on_failure=waits)
     assert capsys.readouterr().err == (
         f"{said}DependencyFailed: A dependency cannot be met: job 7 (a) did not succeed.\n"
     )

@@ -103,9 +103,11 @@ def save(profiles: Profiles, *, path: Path) -> None:
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            file.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
-        Path(file.name).replace(path)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            fresh = Path(folder) / path.name
+            fresh.touch(mode=0o600)
+            fresh.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), encoding="utf-8")
+            fresh.replace(path)
     except OSError as error:
         raise CommandError(f"{path}: the profile cannot be written: {error.strerror}") from error
 

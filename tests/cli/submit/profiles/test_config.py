@@ -1,5 +1,6 @@
 """`dovetail config`: the file that it keeps, and what it shows."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -126,6 +127,18 @@ def test_a_file_that_cannot_be_written_is_named(file: Path) -> None:
     file.parent.write_text("a file, no folder")
     with pytest.raises(CommandError, match=f"{file}: the profile cannot be written"):
         user_file.save(user_file.Profiles(), path=file)
+
+
+def test_a_full_disk_leaves_the_profiles_as_they_were(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(file, "current: mine\n")
+
+    def full(*_args: object, **_options: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("yaml.safe_dump", full)
+    with pytest.raises(CommandError, match=f"{file}: the profile cannot be written: No space left on device"):
+        user_file.save(user_file.Profiles(), path=file)
+    assert ([each.name for each in file.parent.iterdir()], file.read_text()) == ([file.name], "current: mine\n")
 
 
 async def test_the_users_values_count_over_the_namespaces(file: Path, api: Api, cluster: Cluster) -> None:
