@@ -213,7 +213,7 @@ class AsyncClient:
         The plans hold together, and nothing is changed. With `willing`, only jobs count that say that they may move, as
         `AsyncJob.request_moves` moves. Raises `DovetailError`.
         """
-        named = [(job.namespace, job.name) for job in jobs]
+        named = ",".join(f"{job.namespace}/{job.name}" for job in jobs)
         return notebook.Listed((await self._transport.send(v3.moves(named, willing=willing))).items)
 
     async def status(self) -> Status:

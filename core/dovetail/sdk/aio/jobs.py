@@ -118,7 +118,7 @@ class AsyncJob:
 
         Nothing is changed. With `willing`, only jobs count that say that they may move, as `request_moves` moves.
         """
-        found = await self._ask(v3.moves([(self.namespace, self.name)], willing=willing))
+        found = await self._ask(v3.moves(f"{self.namespace}/{self.name}", willing=willing))
         return found.items[0]
 
     async def request_moves(self, *, withdraw: bool = False) -> JobRow:

@@ -212,7 +212,7 @@ class Client:
         The plans hold together, and nothing is changed. With `willing`, only jobs count that say that they may move, as
         `Job.request_moves` moves. Raises `DovetailError`.
         """
-        named = [(job.namespace, job.name) for job in jobs]
+        named = ",".join(f"{job.namespace}/{job.name}" for job in jobs)
         return notebook.Listed((self._transport.send(v3.moves(named, willing=willing))).items)
 
     def status(self) -> Status:

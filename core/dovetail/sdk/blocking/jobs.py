@@ -117,7 +117,7 @@ class Job:
 
         Nothing is changed. With `willing`, only jobs count that say that they may move, as `request_moves` moves.
         """
-        found = self._ask(v3.moves([(self.namespace, self.name)], willing=willing))
+        found = self._ask(v3.moves(f"{self.namespace}/{self.name}", willing=willing))
         return found.items[0]
 
     def request_moves(self, *, withdraw: bool = False) -> JobRow:

@@ -1,6 +1,6 @@
 """The calls of v3, `/api/v3`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from dovetail.answers.callers import Me
@@ -83,10 +83,9 @@ def explain(namespace: str, *, name: str) -> Call[Explanation]:
     return Call(method="GET", path=f"{_path(namespace, name=name)}/explain", as_type=Explanation)
 
 
-def moves(jobs: Iterable[tuple[str, str]], *, willing: bool) -> Call[MovesList]:
-    """Which running jobs would have to restart elsewhere so that these jobs start, by namespace and name."""
-    named = ",".join(f"{namespace}/{name}" for namespace, name in jobs)
-    asked = query(jobs=named, willing=willing or None)
+def moves(jobs: str, *, willing: bool) -> Call[MovesList]:
+    """Which running jobs would have to restart elsewhere so that these jobs start: `namespace/name`, with commas."""
+    asked = query(jobs=jobs, willing=willing or None)
     return Call(method="GET", path="/api/v3/moves", as_type=MovesList, query=asked)
 
 
