@@ -87,6 +87,45 @@ def test_an_event_reaches_all_its_handlers_in_the_order_in_which_they_were_added
     assert seen == ["first ADDED a", "second ADDED a"]
 
 
+def test_each_kind_reaches_all_that_follow_it(client: Client) -> None:
+    seen = list[str]()
+
+    class Follower:
+        def __init__(self, name: str) -> None:
+            self._name = name
+            self.reflector = object()
+
+        def __getattr__(self, event: str) -> Any:
+            return lambda *_event: seen.append(f"{self._name}.{event}")
+
+    changes, guests, waiting, tenants, jobs = map(Follower, ("changes", "guests", "waiting", "tenants", "jobs"))
+    informers: Any = Informers(client, transform=lambda job: job)
+    informers.connect(changes, on_unreadable_job=jobs.unreadable, tenants=tenants, guests=guests, waiting=waiting)
+    found = {}
+    for name, handlers in vars(informers).items():
+        if isinstance(handlers, Handlers):
+            seen.clear()
+            handlers("ADDED", object())
+            found[name] = list(seen)
+    assert found == {
+        "_on_job": ["changes.job_event"],
+        "_on_unreadable_job": ["jobs.unreadable"],
+        "_on_child": ["changes.child_event"],
+        "_on_pod": ["changes.pod_event", "guests.pod_event", "waiting.pod_event", "tenants.pod_event"],
+        "_on_node": ["changes.node_event", "tenants.node_event"],
+        "_on_gpunode": ["changes.gpunode_event", "tenants.gpunode_event"],
+        "_on_quota": ["changes.quota_event"],
+        "_on_budget": ["changes.budget_event"],
+        "_on_slice": ["changes.slice_event"],
+    }
+    reflected = {each.resource.plural: each._on_event for each in informers._reflectors[:-1]}
+    assert reflected == {
+        "gpujobs": informers._on_job, "pods": informers._on_pod, "nodes": informers._on_node,
+        "gpunodes": informers._on_gpunode, "jobs": informers._on_child, "gpuquotas": informers._on_quota,
+        "poddisruptionbudgets": informers._on_budget,
+    }  # fmt: skip
+
+
 async def test_the_caches_are_complete_once_every_kind_is_listed(
     api: Api, client: Client, lists: dict[str, Answer]
 ) -> None:

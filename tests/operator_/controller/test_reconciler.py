@@ -19,6 +19,7 @@ from dovetail_operator.job.observation import Notice, Observed
 from dovetail_operator.lifecycle.preemption import NotifyPod
 from dovetail_operator.lifecycle.reconcile import Outcome
 from dovetail_operator.state.pending_writes import MAX_WAIT_SECONDS, PendingWrites
+from dovetail_operator.writes.pods import RETRY_SECONDS, DisruptionRefusedError
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import LET_GO, NOW, at, make_child, make_job, make_pod, make_state
 from tests.operator_.controller.test_controller import JOBS
@@ -62,6 +63,8 @@ class Scene(Woken):
 
     async def run(self, _seen: Observed, *, actions: Sequence[Any]) -> bool:
         self.done.append(f"{len(actions)} actions")
+        if "budget" in self.fails:
+            raise DisruptionRefusedError("web")
         return "actions" not in self.fails
 
     async def write(self, _job: GPUJob, *, status: GPUJobStatus) -> bool:
@@ -113,6 +116,38 @@ async def test_what_depends_on_a_step_that_failed_is_left_out(
     scene.fails = fails
     await scene.reconciler.reconcile("team/x")
     assert (scene.done, scene.keys, scene.later) == (done, keys, [])
+
+
+async def test_an_end_that_a_budget_refuses_is_tried_again_a_moment_later_and_nothing_else_follows(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follows(monkeypatch, outcome(wake_at=NOW, notify=(NotifyPod(pod=POD, at=None),)))
+    scene.fails = {"budget"}
+    await scene.reconciler.reconcile("team/x")
+    assert (scene.done, scene.keys, scene.later) == (["1 actions"], [], [("team/x", RETRY_SECONDS)])
+
+
+async def test_a_job_on_which_our_code_fails_gives_its_room_back_and_is_seen_again_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_seen: Observed) -> Outcome:
+        raise ValueError("ours")
+
+    monkeypatch.setattr(reconciler, "reconcile", fail)
+    await scene.reconciler.reconcile("team/x")
+    assert (scene.done, scene.keys, scene.looks) == ([], ["team/x"], ["soon"])
+    with pytest.raises(ValueError, match="ours"):
+        await scene.reconciler.reconcile("team/x")
+    assert (scene.done, scene.keys, scene.looks) == ([], ["team/x"], ["soon"])
+
+
+async def test_a_job_that_is_being_deleted_waits_for_no_number_and_no_verdict(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follows(monkeypatch, outcome())
+    scene.state.store.job_changed(make_job("goes", meta={"deletionTimestamp": at(0), "finalizers": ["x/y"]}))
+    await scene.reconciler.reconcile("team/goes")
+    assert (scene.done, scene.looks) == (["1 actions", "status Running in time"], [])
 
 
 @pytest.mark.parametrize(("fails", "done"), [(set(), ["1 actions", "status later"]), ({"actions"}, ["1 actions"])])
@@ -248,7 +283,7 @@ async def test_a_batch_job_that_is_not_seen_is_asked_for_once_each_time_it_goes(
         store.child_event("DELETED", make_child(JOB))
         for _ in range(2):
             await scene.reconciler.reconcile("team/x")
-        assert len(api.of(asked)) == gone
+        assert (len(api.of(asked)), scene.keys) == (gone, [])
         store.child_changed(make_child(JOB))
         await scene.reconciler.reconcile("team/x")
     store.child_event("DELETED", make_child(JOB))
