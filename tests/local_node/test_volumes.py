@@ -161,7 +161,10 @@ def test_a_folder_that_looks_like_a_mount_path_is_not_replaced_again() -> None:
     assert volumes.at_home("/data:/tmp/x", mounts=mounts) == "/tmp/runs/data:/tmp/runs/tmp/x"
 
 
-@pytest.mark.parametrize(("own", "usual", "mode"), [(0o600, 0o640, 0o600), (None, 0o640, 0o640), (None, None, 0o644)])
+@pytest.mark.parametrize(
+    ("own", "usual", "mode"),
+    [(0o600, 0o640, 0o600), (None, 0o640, 0o640), (None, None, 0o644), (0, 0o640, 0), (None, 0, 0)],
+)
 def test_the_mode_of_an_item_comes_before_that_of_its_volume(own: int | None, usual: int | None, mode: int) -> None:
     files = {"name": "c", "defaultMode": usual, "items": [{"key": "k", "path": "p", "mode": own}]}
     ((_, volume),) = volumes.mounted(pod(({"name": "v", "configMap": files}, {"mountPath": "/v"})))

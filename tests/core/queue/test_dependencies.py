@@ -117,9 +117,19 @@ def needs(text: str, *, any_one: str = "") -> dict[str, Needs]:
         ("a:b b:a x:a", "", {"a": "aba", "b": "bab"}),
         ("a:bx b:a", "a", {}),
         ("a:b b:a", "ab", {"a": "aba", "b": "bab"}),
+        ("a:bb b:a", "a", {"a": "aba", "b": "bab"}),
         ("a:x", "", {}),
     ],
-    ids=["a chain", "itself", "two", "one that waits for a circle", "another way out", "no way out", "unknown"],
+    ids=[
+        "a chain",
+        "itself",
+        "two",
+        "one that waits for a circle",
+        "another way out",
+        "no way out",
+        "one job twice",
+        "unknown",
+    ],
 )
 def test_circles_are_found(graph: str, any_one: str, found: dict[str, str]) -> None:
     assert circles(needs(graph, any_one=any_one)) == {key: tuple(way) for key, way in found.items()}

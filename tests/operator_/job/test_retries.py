@@ -54,6 +54,17 @@ def test_a_failed_worker_costs_a_retry_and_is_written_down_before_anything_is_de
     assert outcome.wake_at == NOW
 
 
+def test_an_attempt_has_its_first_nodes_and_began_when_the_job_did() -> None:
+    """Its batch Job exists before its pods have their nodes."""
+    nodes = [f"n{number:02d}" for number in range(20)]
+    child = {"status": {"conditions": [EXCEEDED], "startTime": at(-590)}}
+    for status, start in ((RAN | {"nodes": nodes, "startTime": at(-500)}, at(-500)), ({"nodes": nodes}, at(-590))):
+        job = make_job(backoffLimit=2, workers=20, status=status)
+        seen = see(job, make_pod(node="late"), child=make_child(job, **child))
+        (ended,) = reconcile(seen).status.attempts
+        assert (ended.nodes, ended.start_time) == (nodes[:16], start)
+
+
 def test_a_worker_whose_pod_somebody_deleted_is_told_so() -> None:
     job = make_job(backoffLimit=2, status=RAN)
     child = make_child(job, status={"conditions": [EXCEEDED], "failed": 1})

@@ -1,5 +1,6 @@
 """The scale of elastic jobs: who restarts with another number of workers, when, and who goes on."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,6 +91,12 @@ def test_a_job_that_is_to_have_more_workers_restarts_once_there_is_room_for_them
 def test_a_job_that_is_about_to_restart_for_another_reason_goes_on(why: str) -> None:
     assert look(scaled(4), **{why: {"uid-grows": ABOUT_TO_RESTART[why]}}) == []
     assert look(scaled(4), **{why: {"uid-other": ABOUT_TO_RESTART[why]}}) == ["team/grows"]
+
+
+@pytest.mark.parametrize(("gpus", "grows"), [("5", True), ("6", False)])
+def test_what_is_held_at_the_destination_of_a_move_is_no_room_to_grow(gpus: str, grows: bool) -> None:
+    there = replace(OTHER, ask=make_ask(gpus))
+    assert look(scaled(4), moving={"uid-other": there}) == ["team/grows"] * grows
 
 
 def test_a_job_that_was_to_grow_goes_on_once_another_one_waits_for_the_room() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.queue.inputs.run_ends import RunTimes
-from dovetail.queue.model.candidates import Leaving
+from dovetail.queue.inputs.run_ends import RunTimes, leaving_soon
+from dovetail.queue.model.candidates import SOON_SECONDS, Leaving
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod
 
 RUN_TIMES = RunTimes(default_seconds=1000, by_namespace={"other": 500})
@@ -46,6 +46,29 @@ def test_a_running_job_is_taken_to_leave(limit: int | None, ran: float, seconds:
     job = make_job() if limit is None else make_job(activeDeadlineSeconds=limit)
     found = leaving(job, ran=ran)
     assert (found.at_seconds, found.assumed) == (seconds, assumed)
+
+
+@pytest.mark.parametrize(
+    ("renewed", "ran", "seconds"),
+    [(None, 40, 565), (-10, 40, 595), (-10, 3000, 595), (None, 700, 700)],
+    ids=["as it began", "from its renewal", "renewed again and again", "over: it may be renewed"],
+)
+def test_a_reservation_is_taken_to_hold_its_devices_until_its_lease_ends(
+    renewed: float | None, ran: float, seconds: float
+) -> None:
+    lease: dict[str, Any] = {"durationSeconds": 600}
+    if renewed is not None:
+        lease["renewTime"] = at(renewed)
+    found = leaving(make_job(reservation=lease, maximumExecutionTimeSeconds=5), ran=ran)
+    assert (found.at_seconds, found.assumed) == (seconds, True)
+
+
+def test_a_pod_that_is_being_deleted_leaves_soon_and_not_at_the_end_of_its_run() -> None:
+    job = make_job()
+    stays, goes = make_pod(meta={"uid": "stays"}), make_pod(meta={"uid": "goes", "deletionTimestamp": at(-1)})
+    run = RUN_TIMES.run_of(job, child=make_child(job, status={"startTime": at(-1)}), pods=[stays, goes])
+    assert run.held == ("stays",)
+    assert [(each.key, each.at_seconds) for each in leaving_soon([goes])] == [("goes", SOON_SECONDS)]
 
 
 def test_pods_without_a_node_and_those_that_ended_hold_nothing_that_could_leave() -> None:
