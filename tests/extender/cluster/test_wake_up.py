@@ -71,6 +71,17 @@ def test_room_that_is_taken_again_wakes_nobody() -> None:
     assert not scene.wakes()
 
 
+def test_room_that_is_taken_between_two_wake_ups_wakes_nobody() -> None:
+    scene = Scene()
+    scene.empty("a")
+    assert scene.wakes()
+    scene.fill("a")
+    scene.clock.now += 100.0
+    assert not scene.wakes()
+    scene.empty("a")
+    assert scene.wakes()
+
+
 def test_a_node_that_came_after_the_refusal_was_not_asked_about() -> None:
     scene = Scene()
     for number in range(20):
