@@ -274,3 +274,14 @@ def _until_settled(pacing: Pacing, *, there: list[Stepped]) -> None:
             return
         assert time.monotonic() < end, f"computations of {wrong} wait although it is their turn: {owed}"
         time.sleep(0.001)
+
+
+def test_a_user_who_computed_nothing_for_an_hour_has_saved_nothing_up() -> None:
+    now = [0.0]
+    pacing = Pacing(clock=lambda: now[0])
+    for began in (0.0, 3600.0):
+        now[0] = began
+        computation = pacing.computation("rita")
+        pacing.begin(computation, user="rita")
+        pacing.end(computation, seconds=1.0)
+        assert pacing.debt("rita") == 1.0 / SHARE
