@@ -1,6 +1,7 @@
 """Both faces against a gateway over a real port."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -9,10 +10,12 @@ import pytest
 from dovetail.answers.jobs import JobRow
 from dovetail.api.reasons.problems import NO_HISTORY
 from dovetail.sdk import Client, errors, specs
+from dovetail.sdk.blocking.jobs import Job
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_job
 from tests.gateway.served import Face
 from tests.sdk.conftest import Side, until
+from tests.sdk.test_waits import row
 
 
 async def test_the_cluster_is_read(side: Side) -> None:
@@ -110,6 +113,14 @@ async def test_moves_are_planned_and_requested(api: GatewayApiServer, side: Side
     assert several == [found]
     assert (spec["moves"], "moveRequestTime" in spec) == ("Restart", True)
     assert api.objects["gpujobs"]["red/train"]["spec"].get("moveRequestTime") is None
+
+
+def test_without_more_words_moves_of_every_job_are_planned() -> None:
+    asked = list[Any]()
+    job: Any = Job(row("Queued"), transport=SimpleNamespace(send=asked.append))  # type: ignore[arg-type]
+    job.moves()
+    job.moves(willing=True)
+    assert [dict(each.query) for each in asked] == [{}, {"willing": "true"}]
 
 
 async def test_a_right_size_is_accepted_and_withdrawn(api: GatewayApiServer, side: Side) -> None:

@@ -36,15 +36,17 @@ def manager(gateway: Face) -> Iterator[GPUResourceManager]:
 
 
 @pytest.mark.usefixtures("scheduling")
-async def test_gpus_are_validated_allocated_and_released(api: GatewayApiServer, side: Side) -> None:
+async def test_gpus_are_validated_allocated_and_released(
+    api: GatewayApiServer, side: Side, caplog: pytest.LogCaptureFixture
+) -> None:
     config = TrainingGPUConfig(gpu_count=2, gpu_type="V100", memory_gb=16)
     async with side.inside(manager_of(side)) as manager:
         assert await side.call(manager.validate_gpu_requirements, config)
         assert await side.call(manager.allocate_gpu_resources, config) == "b"
         assert len(reservations(api)) == 1
-        assert await side.call(manager.cleanup_gpu_resources, "b", 1) is False
-        assert await side.call(manager.cleanup_gpu_resources, "b", 2) is True
-        assert await side.call(manager.cleanup_gpu_resources, "b") is False
+        for count, released, warnings in ((1, False, 1), (2, True, 1), (None, False, 2)):
+            assert await side.call(manager.cleanup_gpu_resources, "b", count) is released
+            assert caplog.text.count("nothing to release: this manager holds no") == warnings
     assert reservations(api) == []
 
 
