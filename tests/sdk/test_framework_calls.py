@@ -321,6 +321,8 @@ def test_on_the_cpu_the_framework_is_set_up_without_gpus(torch: Torch) -> None:
     found = device.on_cpu("no room", framework="pytorch")
     assert (found.why_cpu, found.on_gpu, found.node) == ("no room", False, None)
     assert isinstance(found.setup, pytorch.PyTorchSetup)
+    assert not found.setup.settings.mixed_precision
+    assert isinstance(found.setup, pytorch.PyTorchSetup)
     assert found.setup.settings.framework == "pytorch"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
     assert device.on_cpu("no room", framework="none").setup is None
@@ -345,8 +347,9 @@ def test_the_framework_is_the_named_one_or_that_which_is_imported(monkeypatch: p
     ],
 )  # fmt: skip
 def test_data_that_cannot_be_learned_is_refused(data: Any) -> None:
-    with pytest.raises(errors.InvalidError, match=r"^data: rows of"):
+    with pytest.raises(errors.InvalidError, match=r"^data: rows of") as refused:
         mlp.train({}, data, device.TrainingDevice(allocation=None, setup=None))
+    assert (refused.value.status, refused.value.reason) == (422, "Invalid")
 
 
 @pytest.mark.parametrize("params", [{"epochs": 0}, {"batch_size": 0}, {"learning_rate": 0}, {"hidden_units": "32"}])

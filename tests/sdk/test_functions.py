@@ -140,8 +140,10 @@ def test_on_this_machine_a_job_gets_the_directory_the_environment_and_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sent = travel.send(packed(len, "abc", along=False), data=tmp_path / "data", python=None)
+    data = packed(len, "abc", along=False)
+    sent = travel.send(data, data=tmp_path / "data", python=None)
     assert sent.folder is not None
+    assert (sent.folder / "call").read_bytes() == data
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "data").rglob("*")} == {0}
     spec = sent.completed({"template": {"spec": {"containers": [{"name": "main", "command": list(sent.command)}]}}})
     (container,) = spec["template"]["spec"]["containers"]

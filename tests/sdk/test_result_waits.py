@@ -99,9 +99,12 @@ def test_a_job_is_done_once_every_worker_has_its_last_outcome(face: str, end: En
             keep(folder, task=0, worker=worker, work=work)
             found.append(await of(made.done()))
         await asyncio.sleep(11)
-        return [*found, await of(made.done()), await of(made.exception()) is None]
+        found.append(await of(made.done()))
+        asked = gateway.asked
+        found += [await of(made.done()), await of(made.exception()) is None]
+        return [*found, gateway.asked == asked]
 
-    assert virtual_time.run(done()) == [False, False, end == "value", True, end == "value"]
+    assert virtual_time.run(done()) == [False, False, end == "value", True, True, end == "value", True]
     assert not folder.exists(), "an outcome that was read is removed"
 
 

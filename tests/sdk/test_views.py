@@ -180,6 +180,7 @@ def test_lists_are_tables_that_say_what_they_leave_out() -> None:
     html = notebook.Listed([ROW] * (notebook.MOST_ROWS + 1))._repr_html_()
     assert html.count("<tr>") == 1 + notebook.MOST_ROWS
     assert "There are more." in html
+    assert "There are more." not in notebook.Listed([ROW] * notebook.MOST_ROWS)._repr_html_()
     assert HOSTILE not in html
     assert "None" in notebook.Listed[JobRow]([])._repr_html_()
 

@@ -26,6 +26,7 @@ PACKAGES: Final = (
     "dovetail_operator.state",
     "dovetail_operator.watchers.guests",
     "dovetail_operator.writes",
+    "dovetail.sdk",
     "dovetail_extender.bind",
     "dovetail_extender.decide",
     "dovetail_extender.holds",
