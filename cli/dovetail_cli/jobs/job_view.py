@@ -11,9 +11,9 @@ from dovetail.api.builtin import ContainerStatus, Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS, PODS
+from dovetail.jobs.runs import is_of_earlier_job
 from dovetail.kube.errors import KubeError
 from dovetail.kube.reflector import Reflector
-from dovetail.pods.tenancy import is_of_earlier_job
 from dovetail_cli.cluster.connection import Cluster
 
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"

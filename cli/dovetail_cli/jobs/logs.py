@@ -13,8 +13,8 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.historyquery import JobRecord
 from dovetail.api.reasons.problems import LOG_GONE
 from dovetail.api.resources import PODS
+from dovetail.jobs.runs import is_of_earlier_job
 from dovetail.kube.errors import NotFound, StatusError
-from dovetail.pods.tenancy import is_of_earlier_job
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.selection import parse_one
 from dovetail.query.jobs.states import is_unfinished, phase_of

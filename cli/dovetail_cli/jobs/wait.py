@@ -13,9 +13,9 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS, PODS
+from dovetail.jobs.runs import is_of_earlier_job
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.reflector import Reflector
-from dovetail.pods.tenancy import is_of_earlier_job
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster import this_machine

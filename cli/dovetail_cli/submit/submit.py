@@ -15,8 +15,8 @@ from dovetail_cli.submit import (
     create,
     manifest,
     on_cluster,
+    sbatch,
     scripts,
-    slurm_variables,
     terminal,
 )
 from dovetail_cli.submit import dependencies as depending
@@ -104,7 +104,7 @@ class _Steps:
         # 2. The jobs that it waits for.
         wanted = await self._after_others(prepared.submission, cluster=cluster)
         # 3. The object, and what goes along with it.
-        job = slurm_variables.completed(manifest.build(wanted, namespace=cluster.namespace))
+        job = sbatch.completed(manifest.build(wanted, namespace=cluster.namespace))
         await create.check_free(cluster, name=job.metadata.name)
         sent = await on_cluster.completed(
             job, prepared=prepared, asked=self.asked, cluster=cluster, dry_run=self.dry_run

@@ -16,8 +16,7 @@ from dovetail.api.gpujob import GPUJob, Measured
 from dovetail.api.gpunode import Device, GPUNode, TenantTotal
 from dovetail.formats.durations import human, moment
 from dovetail.jobs.memory_use import with_peak
-from dovetail.jobs.runs import run_seconds
-from dovetail.pods.tenancy import is_of_earlier_job
+from dovetail.jobs.runs import is_of_earlier_job, run_seconds
 
 # An agent that is down must not count its last report for hours.
 _MOST_SECONDS: Final = 600.0

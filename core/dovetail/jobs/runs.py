@@ -1,8 +1,9 @@
-"""A run in a job's status: its size, and its end, which may precede the job's end. Pure."""
+"""A run in a job's status: its size, its pods, and its end, which may precede the job's end. Pure."""
 
 from datetime import datetime
 
-from dovetail.api.builtin import Job
+from dovetail import names
+from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob, GPUJobStatus, is_finished
 from dovetail.api.meta import Condition, find_condition
 from dovetail.formats.timestamps import moment, seconds_between
@@ -52,3 +53,12 @@ def wants_more(job: GPUJob, *, child: Job | None) -> bool:
     if made is None or child is None or is_finished(job) or not has_a_scale(job, child=child):
         return False
     return job.spec.workers > (child.spec.completions or job.spec.workers) and made.requested < job.spec.workers
+
+
+def is_of_earlier_job(pod: Pod, *, number: int | None) -> bool:
+    """Whether a pod with a job's name is of an earlier job that had this name, by its number.
+
+    Such a pod may still end while its successor waits. Pods of guests and pods in seats may have no number.
+    """
+    own = str(number or "")
+    return pod.metadata.labels.get(names.LABEL_JOB_NUMBER, own) != own

@@ -59,15 +59,6 @@ def job_of(pod: Pod) -> str:
     return name if is_proven else ""
 
 
-def is_of_earlier_job(pod: Pod, *, number: int | None) -> bool:
-    """Whether a pod with a job's name is of an earlier job that had this name, by its number.
-
-    Such a pod may still end while its successor waits. Pods of guests and pods in seats may have no number.
-    """
-    own = str(number or "")
-    return pod.metadata.labels.get(names.LABEL_JOB_NUMBER, own) != own
-
-
 def job_it_was_of(pod: Pod) -> str:
     """The same for a pod that its batch Job may have left behind: then its allocation counts."""
     if name := job_of(pod):

@@ -26,12 +26,13 @@ from dovetail.decoding import UnreadableError
 from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, QUEUE_CONFIGMAP, MixRecord, record_in
 from dovetail.gpu.device_indexes import CONFIGMAP_NAME, NodeDevice, read_indexes
 from dovetail.jobs.device_totals import with_figures_so_far
+from dovetail.jobs.runs import is_of_earlier_job
 from dovetail.kube.client import Client
 from dovetail.kube.queries.node_pools import watch_node_pools
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resource_slices import SliceWatch
 from dovetail.pods.assumed_allocation import assumed_pod
-from dovetail.pods.tenancy import is_of_earlier_job, job_of
+from dovetail.pods.tenancy import job_of
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.reviews import ALLOWED_SECONDS, Reviews
 from dovetail_gateway.access.visibility import Visibility

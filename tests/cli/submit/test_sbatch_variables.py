@@ -5,7 +5,7 @@ from typing import Any
 from dovetail.api.gpujob import ArraySpec, GPUJob, spec_of
 from dovetail.gpu.request import parse
 from dovetail_cli.submit import manifest
-from dovetail_cli.submit.slurm_variables import completed
+from dovetail_cli.submit.sbatch import completed
 
 NUMBER = "$(DOVETAIL_JOB_ID)"
 
