@@ -18,7 +18,7 @@ from tests.sdk.test_waits import row
 URL: Final = "http://127.0.0.1:1"
 OWN: Final = "own-namespace"
 # What is tested with what it makes: jobs, functions, allocations, connections.
-ELSEWHERE: Final = {"submit", "map", "allocation", "send", "aclose", "close"}
+ELSEWHERE: Final = {"moves", "submit", "map", "allocation", "send", "aclose", "close"}
 # Of a job: what looks at it again and again, or makes no call of its own.
 OF_JOBS: Final = {"wait", "logs", "refresh", "status"}
 # Texts that a parameter takes, where it takes no other; each is in no other part of a call.

@@ -115,12 +115,17 @@ async def test_moves_are_planned_and_requested(api: GatewayApiServer, side: Side
     assert api.objects["gpujobs"]["red/train"]["spec"].get("moveRequestTime") is None
 
 
-def test_without_more_words_moves_of_every_job_are_planned() -> None:
-    asked = list[Any]()
-    job: Any = Job(row("Queued"), transport=SimpleNamespace(send=asked.append))  # type: ignore[arg-type]
-    job.moves()
-    job.moves(willing=True)
-    assert [dict(each.query) for each in asked] == [{}, {"willing": "true"}]
+def test_moves_name_their_jobs_and_say_only_if_asked_that_others_must_be_willing() -> None:
+    client, asked = Client("http://127.0.0.1:1", token="t", namespace="red"), list[Any]()
+    client._transport = SimpleNamespace(send=lambda call: asked.append(call) or SimpleNamespace(items=[None]))  # type: ignore[assignment]
+    jobs = [Job(row("Queued", name=name), transport=client._transport) for name in "ab"]
+    for willing in ({}, {"willing": True}):
+        client.moves(jobs, **willing)
+        jobs[0].moves(**willing)
+    assert [dict(each.query) for each in asked] == [
+        {"jobs": "red/a,red/b"}, {"jobs": "red/a"},
+        {"jobs": "red/a,red/b", "willing": "true"}, {"jobs": "red/a", "willing": "true"},
+    ]  # fmt: skip
 
 
 async def test_a_right_size_is_accepted_and_withdrawn(api: GatewayApiServer, side: Side) -> None:
