@@ -88,8 +88,8 @@ def by_log(data: bytes, *, by: Run = here) -> tuple[int, Outcome | None]:
     return done.returncode, outcomes.in_log(["noise", *done.stdout.splitlines()], word=sent.word)
 
 
-def problem_of(data: bytes, *, by: Run = here) -> FunctionFailedError:
-    code, found = by_log(data, by=by)
+def problem_of(data: bytes) -> FunctionFailedError:
+    code, found = by_log(data)
     assert code == 1
     assert found is not None
     with pytest.raises(FunctionFailedError) as raised:
@@ -200,8 +200,8 @@ def submit(text: str) -> bytes:
     return packing.pack(len, calls=[((text,), {})], along=False)
 
 
-def test_a_function_may_submit_another_one_from_its_job(either: Run) -> None:
-    found = by_log(packed(submit, "abc"), by=either)[1]
+def test_a_function_may_submit_another_one_from_its_job() -> None:
+    found = by_log(packed(submit, "abc"))[1]
     assert found is not None
     inner = by_log(found.value(of="job 7"))[1]
     assert inner is not None
@@ -236,9 +236,9 @@ def test_each_worker_of_a_gang_has_its_own_outcome(tmp_path: Path) -> None:
         (packed(interrupt), "job 7: KeyboardInterrupt: \n"),
     ],
 )
-def test_without_a_value_the_reason_comes_back(data: bytes, problem: str, either: Run) -> None:
+def test_without_a_value_the_reason_comes_back(data: bytes, problem: str) -> None:
     # Also for what would end the process that asks, such as SystemExit.
-    assert re.search(problem, str(problem_of(data, by=either)))
+    assert re.search(problem, str(problem_of(data)))
 
 
 class WordlessError(Exception):
@@ -329,16 +329,13 @@ def forks(code: int) -> str:
     if child == 0:
         return "of the child"
     os.waitpid(child, 0)
-    if code:
-        os._exit(code)
-    return "of the function"
+    os._exit(code)
 
 
 def test_a_process_that_a_function_forks_has_no_outcome_of_its_own(tmp_path: Path) -> None:
     assert by_log(packed(forks, 9), by=run) == (9, None)
     with pytest.raises(FileNotFoundError):
         in_folder(tmp_path, packed(forks, 9), by=run)
-    assert in_folder(tmp_path, packed(forks, 0), by=run).value(of="job 7") == "of the function"
 
 
 def of_worker_9() -> int:
@@ -381,8 +378,8 @@ def test_a_function_may_close_what_it_has_not_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("function", [begin_a_line, lose_output, close_output, take_output])
-def test_whatever_a_function_does_to_its_output_its_value_comes_back(function: Callable[[], int], either: Run) -> None:
-    found = by_log(packed(function), by=either)[1]
+def test_whatever_a_function_does_to_its_output_its_value_comes_back(function: Callable[[], int]) -> None:
+    found = by_log(packed(function))[1]
     assert found is not None
     assert found.value(of="job 7") == 7
 
