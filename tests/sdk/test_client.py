@@ -11,6 +11,7 @@ from dovetail.answers.jobs import JobRow
 from dovetail.api.reasons.problems import NO_HISTORY
 from dovetail.sdk import Client, errors, specs
 from dovetail.sdk.blocking.jobs import Job
+from dovetail.sdk.calls import v3
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_job
 from tests.gateway.served import Face
@@ -41,6 +42,19 @@ async def test_a_job_is_submitted_with_what_was_asked(api: GatewayApiServer, sid
     assert (spec["gpu"], spec["priority"], spec["activeDeadlineSeconds"]) == ("2(V100)", 20, 3600)
     assert (spec["onNoGPU"], spec["onNoGPUAfterSeconds"]) == ("RunOnCPU", 600)
     assert (container["command"], container["env"]) == (["python", "train.py"], [{"name": "LR", "value": "0.1"}])
+
+
+@pytest.mark.parametrize(("options", "waits"), [({}, 1), ({"answer_seconds": 0}, 0), ({"answer_seconds": 3}, 3)])
+async def test_a_submission_waits_for_the_queues_answer_as_long_as_is_said(
+    side: Side, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], waits: int
+) -> None:
+    asked, create = list[int](), v3.create
+    monkeypatch.setattr(
+        v3, "create", lambda *words, **more: asked.append(more["answer_seconds"]) or create(*words, **more)
+    )
+    async with side.inside(side.client()) as client:
+        await side.call(client.submit, ["true"], image="busybox", **options)
+    assert asked == [waits]
 
 
 async def test_a_job_without_gpus_is_one_on_the_cpu(api: GatewayApiServer, side: Side) -> None:

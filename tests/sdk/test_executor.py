@@ -89,7 +89,7 @@ class Client:
         self.jobs.append(Job(len(self.jobs), end=self.end))
         return self.jobs[-1]
 
-    def map(self, *_words: Any) -> Any:
+    def map(self, *_words: Any, **_options: Any) -> Any:
         self._pass()
         return self.made
 
@@ -135,7 +135,8 @@ def test_each_future_ends_as_its_job_whatever_order_they_end_in(seed: int) -> No
     executor = Executor(client, gpu="1")  # type: ignore[arg-type]
     submitted = [executor.submit(pow, number, mod=7) for number in range(12)]
     assert [each["arguments"] for each in client.options] == [(number,) for number in range(12)]
-    assert all((each["kwargs"], each["gpu"]) == ({"mod": 7}, "1") for each in client.options)
+    # A loop of submissions waits for no answer of the queue.
+    assert all((each["kwargs"], each["gpu"], each["answer_seconds"]) == ({"mod": 7}, "1", 0) for each in client.options)
     wanted: dict[int, Any] = {}
     for job in rng.sample(client.jobs, 12):
         future = submitted[job.number]
@@ -467,4 +468,4 @@ def test_a_map_of_nothing_asks_nothing_and_one_of_several_iterables_ends_with_th
     assert asked == []
     executor.map(pow, [1, 2, 3], [4, 5])
     ((columns, options),) = asked
-    assert (list(map(tuple, columns)), options) == ([(1, 2), (4, 5)], {"image": "x"})
+    assert (list(map(tuple, columns)), options) == ([(1, 2), (4, 5)], {"answer_seconds": 0, "image": "x"})

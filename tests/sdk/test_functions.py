@@ -31,6 +31,8 @@ from tests.sdk.test_runner import by_log, packed
         ({"retries": -1}, "retries -1: a whole number from 0 to 1000"),
         ({"workers": 0}, "workers 0: a whole number from 1 to 1024"),
         ({"priority": True}, "priority True: a whole number from 0 to 255"),
+        ({"answer_seconds": 11}, "answer_seconds 11: a whole number from 0 to 10"),
+        ({"answer_seconds": None}, "answer_seconds None: a whole number from 0 to 10"),
         ({"time_limit_seconds": "10m"}, "time_limit_seconds '10m': a whole number from 1 to 2147483647"),
         ({"depends_on": "train"}, 'depends_on "train": a list of jobs or of their names, such as ["train"]'),
         ({"environment": {"N": 1}}, 'environment N 1: a text, such as "1"'),

@@ -34,7 +34,8 @@ class Executor(futures.Executor):
         """Without a client, the executor finds the gateway itself. Raises `DovetailError`."""
         self._client = Client() if client is None else client
         self._owns = client is None
-        self._options = options
+        # Each job is looked at anyway: with the answer, a loop of submissions would wait for the queue at each.
+        self._options = {"answer_seconds": 0, **options}
         self._waiting: list[_Waiting] = []
         self._changed = threading.Condition()
         self._maps: list[_Values] = []

@@ -14,6 +14,7 @@ from dovetail.gpu.request import RequestError, parse
 from dovetail.sdk.errors import InvalidError
 
 MOST_SECONDS: Final = 1 << 31
+_MOST_ANSWER_SECONDS: Final = 10
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -68,6 +69,7 @@ class JobOptions(TypedDict, total=False):
     cpu_fallback_after_seconds  also after it has waited so long for busy ones
     spec                        further fields of the GPUJob; without a command, the whole spec
     key                         the same request with the same key gives the same job again
+    answer_seconds              how long the submission waits for the queue's answer, 0 to 10, by default 1
     """
 
     image: str
@@ -84,6 +86,7 @@ class JobOptions(TypedDict, total=False):
     cpu_fallback_after_seconds: int | None
     spec: Mapping[str, Any] | None
     key: str | None
+    answer_seconds: int
 
 
 # Options that are numbers, and the field of the spec that each of them is.
@@ -144,6 +147,9 @@ def _check(options: Mapping[str, Any]) -> None:
     for name, field in _NUMBERS.items():
         if options.get(name) is not None:
             _check_number(name, value=options[name], field=field)
+    wait = options.get("answer_seconds", 0)
+    if type(wait) is not int or not 0 <= wait <= _MOST_ANSWER_SECONDS:
+        raise _invalid(f"answer_seconds {wait!r}: a whole number from 0 to {_MOST_ANSWER_SECONDS}")
     after = options.get("depends_on", ())
     if isinstance(after, str) or not isinstance(after, Collection):
         shown = after if isinstance(after, str) else getattr(after, "name", after)

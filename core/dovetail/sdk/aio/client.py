@@ -154,7 +154,8 @@ class AsyncClient:
         if name is not None:
             body["name"] = specs.checked_name(name)
         key = _key(options.get("key"))
-        return await self._transport.send(v3.create(body, key=key, answer_seconds=_ANSWER_SECONDS))
+        wait = options.get("answer_seconds", _ANSWER_SECONDS)
+        return await self._transport.send(v3.create(body, key=key, answer_seconds=wait))
 
     def allocation(
         self,

@@ -155,7 +155,8 @@ class Client:
         if name is not None:
             body["name"] = specs.checked_name(name)
         key = _key(options.get("key"))
-        return self._transport.send(v3.create(body, key=key, answer_seconds=_ANSWER_SECONDS))
+        wait = options.get("answer_seconds", _ANSWER_SECONDS)
+        return self._transport.send(v3.create(body, key=key, answer_seconds=wait))
 
     def allocation(
         self,
