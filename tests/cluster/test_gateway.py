@@ -29,7 +29,7 @@ READS = [each for each in table() if each.method == "GET" and each.stream is Non
 # Routes of one object that is not there.
 NAMED = {"/api/v3/nodes/{name}", "/api/v2/tasks/{id}"}
 # What a route cannot be asked without.
-NEEDED = {"/api/v3/devices/then": "?at=2026-11-01T00:10:00Z"}
+NEEDED = {"/api/v3/devices/then": "?at=2026-11-01T00:10:00Z", "/api/v3/moves": "?jobs={namespace}/mine"}
 
 
 class Gateway:
@@ -79,7 +79,7 @@ async def test_no_answer_names_another_tenants_namespace_and_each_user_gets_what
     await gateway.until(ours, token=everyone, holds=lambda found: found["items"][:1] and found["items"][0]["devices"])
     await gateway.until("/api/v3/jobs", token=own, holds=lambda found: found["items"][:1])
     for each in READS:
-        path = each.path.format(namespace=namespace, name="mine", id="mine") + NEEDED.get(each.path, "")
+        path = (each.path + NEEDED.get(each.path, "")).format(namespace=namespace, name="mine", id="mine")
         for token, expected in ((own, 200), (none, 403), (gone, 401)):
             status, _, text = await gateway.ask("GET", path, token=token)
             assert CANARY not in text, (path, expected)
