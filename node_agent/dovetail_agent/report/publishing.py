@@ -48,7 +48,8 @@ class Pace:
         pause = {Why.LOAD: self.between, Why.UTILIZATION: self.between_utilization}.get(why or Why.CHANGE)
         if pause is None or published is None:
             return 0.0
-        return max(0.0, (pause - (_time(report) - _time(published))).total_seconds())
+        # A report that waited past the heartbeat could become older than `measurement_max_age` allows.
+        return max(0.0, (min(pause, self.heartbeat) - (_time(report) - _time(published))).total_seconds())
 
 
 def worth_publishing(report: GPUNodeStatus, *, published: GPUNodeStatus | None, pace: Pace) -> Why | None:

@@ -120,6 +120,14 @@ def test_only_another_load_waits_for_more_of_its_kind(why: Why | None, after_sec
     assert pace.wait_seconds(why, report=seen(after_seconds=after_seconds), published=PUBLISHED) == wait
 
 
+@pytest.mark.parametrize("why", [Why.LOAD, Why.UTILIZATION])
+def test_no_load_waits_past_the_heartbeat(why: Why) -> None:
+    pause = timedelta(seconds=60)
+    pace = Pace(threshold=0.05, heartbeat=timedelta(seconds=30), between=pause, between_utilization=pause)
+    assert pace.wait_seconds(why, report=seen(after_seconds=20), published=PUBLISHED) == 10
+    assert pace.wait_seconds(why, report=seen(after_seconds=30), published=PUBLISHED) == 0
+
+
 @pytest.mark.parametrize(
     ("before", "now", "why"),
     [
