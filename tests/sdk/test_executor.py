@@ -246,6 +246,32 @@ def test_a_gateway_that_does_not_come_back_ends_a_future_after_ten_minutes(clock
     assert ended(future) == (UnreachableError, str(AWAY))
 
 
+def test_futures_whose_requests_hang_one_after_the_other_end_after_ten_minutes_too(clock: list[float]) -> None:
+    jobs = [Job(number, broken=AWAY) for number in range(5)]
+    left = [module._Waiting(futures.Future[int](), job=job) for job in jobs]  # type: ignore[arg-type]
+    begun = clock[0]
+    while left:
+        for each in list(left):
+            clock[0] += 120
+            if each.is_over():
+                left.remove(each)
+        assert clock[0] - begun < 3000
+    assert clock[0] - begun >= 600
+
+
+def test_a_future_that_is_cancelled_as_its_job_fails_ends_all_the_same() -> None:
+    class Cancelled(futures.Future[int]):
+        def done(self) -> bool:
+            found = super().done()
+            self.cancel()
+            return found
+
+    future = Cancelled()
+    waiting = module._Waiting(future, job=Job(0, broken=ForbiddenError("not yours", status=403)))  # type: ignore[arg-type]
+    assert waiting.is_over()
+    assert ended(future) == (ForbiddenError, "not yours")
+
+
 def test_an_answer_in_between_begins_the_ten_minutes_again(clock: list[float]) -> None:
     job = Job(0, broken=AWAY)
     waiting = module._Waiting(futures.Future[int](), job=job)  # type: ignore[arg-type]
@@ -420,6 +446,23 @@ def test_a_gateway_that_is_away_for_a_while_ends_no_map(clock: list[float], by: 
         assert executor._maps[0].has_all
     assert list(values) == [0, 11]
     assert made.away == 0
+
+
+def test_the_time_of_a_map_ends_while_the_gateway_is_away_too(clock: list[float]) -> None:
+    made = Mapped(count=2, clock=clock, over={0}, away=1000, seconds=20.0)
+    values = mapping(made).map(abs, [0, 1], timeout=30)
+    assert next(values) == 0
+    begun = clock[0]
+    with pytest.raises(
+        WaitTimeoutError, match=r"^some calls have not ended within 30 s: the gateway at http://gateway"
+    ):
+        next(values)
+    assert clock[0] - begun == 40
+
+
+def test_failures_of_the_gateway_while_no_call_of_a_map_ends_add_up_to_nothing(clock: list[float]) -> None:
+    made = Mapped(count=1, clock=clock, away=20, seconds=400.0, after={0})
+    assert list(mapping(made).map(abs, [0])) == [0]
 
 
 def test_a_gateway_that_stays_away_is_waited_for_ten_minutes_and_asked_again_later(clock: list[float]) -> None:

@@ -1,5 +1,6 @@
 """`concurrent.futures.Executor` whose calls are jobs."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +10,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from dovetail.sdk.blocking.client import Client
 from dovetail.sdk.blocking.functions import FunctionJob, MapJob, MappedCall
-from dovetail.sdk.errors import BusyError, DovetailError, FunctionFailedError, UnreachableError
+from dovetail.sdk.errors import BusyError, DovetailError, FunctionFailedError, UnreachableError, WaitTimeoutError
 from dovetail.sdk.functions.outcomes import is_hopeless
 
 P = ParamSpec("P")
@@ -17,7 +18,7 @@ T = TypeVar("T")
 _LOOK_SECONDS: Final = 0.1
 # Longer than a gateway or an API server takes to come back. Of a future nothing can ask again.
 _AWAY_SECONDS: Final = 600.0
-# Longer than the three attempts of a request.
+# Longer than the three attempts of a request. Nothing says that the gateway has answered a map of which no call ended.
 _APART_SECONDS: Final = 180.0
 
 
@@ -71,7 +72,7 @@ class Executor(futures.Executor):
             if not elements:
                 return iter(())
             made = self._client.map(fn, *zip(*elements, strict=True), **self._options)
-            values = _Values(made, until=None if timeout is None else time.monotonic() + timeout)
+            values = _Values(made, timeout=timeout)
             with self._changed:
                 self._maps = [*(each for each in self._maps if not each.has_all), values]
         return iter(values)
@@ -126,20 +127,24 @@ class Executor(futures.Executor):
 
 
 class _Patience:
-    """Waits out failures of the gateway, up to ten minutes of them."""
+    """Waits out failures of the gateway, up to ten minutes of them.
 
-    def __init__(self) -> None:
-        self._first = self._last = -_APART_SECONDS
+    Between two that are `apart_seconds` apart, the gateway has answered.
+    """
+
+    def __init__(self, *, apart_seconds: float = math.inf) -> None:
+        self._apart_seconds = apart_seconds
+        self._first = self._last = -apart_seconds
 
     def answered(self) -> None:
-        self._last = -_APART_SECONDS
+        self._last = -self._apart_seconds
 
     def waits_out(self, error: Exception) -> bool:
         # What the function raised itself has its traceback as its cause.
         if not isinstance(error, BusyError | UnreachableError) or isinstance(error.__cause__, FunctionFailedError):
             return False
         now = time.monotonic()
-        if now - self._last >= _APART_SECONDS:
+        if now - self._last >= self._apart_seconds:
             self._first = now
         self._last = now
         return now - self._first < _AWAY_SECONDS
@@ -169,9 +174,8 @@ class _Waiting:
 
     def _look(self) -> bool:
         over = not self.future.cancelled() and self._job.done()
-        if not self._has_begun and (over or self.future.cancelled() or self._job.phase == "Running"):
-            self._has_begun = True
-            self.future.set_running_or_notify_cancel()
+        if over or self.future.cancelled() or self._job.phase == "Running":
+            self._begin()
         if self._has_begun and self.future.cancelled():
             self._job.cancel()
             return True
@@ -182,7 +186,13 @@ class _Waiting:
                 _withdraw(self._job)
         return over
 
+    def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self.future.set_running_or_notify_cancel()
+
     def _fail(self, error: Exception) -> None:
+        self._begin()
         if not self.future.done():
             self.future.set_exception(error)
 
@@ -190,14 +200,15 @@ class _Waiting:
 class _Values:
     """The values of a map, taken as they are asked for: in the order of the arguments."""
 
-    def __init__(self, made: MapJob, *, until: float | None) -> None:
+    def __init__(self, made: MapJob, *, timeout: float | None) -> None:
         self._made = made
-        self._until = until
+        self._timeout = timeout
+        self._until = None if timeout is None else time.monotonic() + timeout
         self._calls: Iterator[MappedCall] | None = None
         self._ended: dict[int, MappedCall] = {}
         # Why the calls that have not ended can never start: a cancelled array does not say it.
         self._never: DovetailError | None = None
-        self._patience = _Patience()
+        self._patience = _Patience(apart_seconds=_APART_SECONDS)
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[Any]:
@@ -232,6 +243,10 @@ class _Values:
             # A generator ends with what it raises: the next value needs another one.
             self._calls = None
             if self._patience.waits_out(error):
+                if until is not None and self._timeout is not None and time.monotonic() >= until:
+                    raise WaitTimeoutError(
+                        "some calls have not ended", seconds=self._timeout, last=str(error)
+                    ) from error
                 time.sleep(_LOOK_SECONDS)
                 return
             if is_hopeless(self._made.row):
