@@ -306,6 +306,21 @@ def test_an_error_that_refuses_to_be_pickled_comes_back_as_it_was() -> None:
     assert raised.value.args == ("lr", 7)
 
 
+def test_an_error_that_is_too_large_for_the_log_comes_back_as_its_beginning_and_end() -> None:
+    def fail() -> None:
+        raise ValueError("a" + "x" * 5_000_000 + "z")
+
+    sent = travel.send(packed(fail), data=None, python=None)
+    printed = here(*sent.command[3:]).stdout
+    found = outcomes.in_log(printed.splitlines(), word=sent.word)
+    assert found is not None
+    assert (found.kind, found.text[:13], found.text[-2:]) == ("error", "ValueError: a", "xz")
+    assert "in fail" in found.traceback
+    assert len(printed) < runner.MOST_PRINTED_BYTES
+    with pytest.raises(FunctionFailedError, match=r"job 7: ValueError: ax+ \[\.\.\.\] x+z"):
+        found.value(of="job 7")
+
+
 def test_an_error_with_what_cannot_be_pickled_comes_back_as_a_sentence() -> None:
     def fail() -> None:
         raise ValueError(Lock())
@@ -373,8 +388,19 @@ def close_files() -> int:
     return 7
 
 
-def test_a_function_may_close_what_it_has_not_opened(tmp_path: Path) -> None:
-    assert in_folder(tmp_path, packed(close_files), by=run).value(of="job 7") == 7
+def take_files() -> int:
+    close_files()
+    for _ in range(8):
+        os.open(os.devnull, os.O_WRONLY)
+    return 7
+
+
+@pytest.mark.parametrize("function", [close_files, take_files])
+def test_a_function_may_close_what_it_has_not_opened(tmp_path: Path, function: Callable[[], int]) -> None:
+    data = packed(function)
+    for found in (in_folder(tmp_path, data, by=run), by_log(data, by=run)[1]):
+        assert found is not None
+        assert found.value(of="job 7") == 7
 
 
 @pytest.mark.parametrize("function", [begin_a_line, lose_output, close_output, take_output])

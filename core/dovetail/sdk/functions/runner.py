@@ -20,21 +20,23 @@ MARK = "dovetail-outcome"
 # kubelet splits lines of more than 16 KiB.
 LINE_BYTES = 12000
 MOST_PRINTED_BYTES = 1024 * 1024
+# Of an error's text and of its traceback: kubelet keeps the last 10 MiB of a log.
+MOST_PRINTED_CHARACTERS = 64 * 1024
 
 
 def main(words: "list[str]") -> int:
     """Call the function; the exit code is 1 if it has no value."""
     folder, word = ("", words[1]) if words[0] == "-" else (words[0], "")
     process, place = os.getpid(), _place()
-    # A function may close or replace its standard output.
-    printing = os.dup(1) if word else -1
+    # A function may close or replace its standard output, or this copy of it.
+    printing = (os.dup(1), os.fstat(1)) if word else None
     outcome, data = _called(folder, parts=words[2:])
     if os.getpid() == process:
         _flush()
-        if folder:
+        if printing is None:
             _keep(outcome, data=data, folder=folder, place=place)
         else:
-            outcome = _printed(outcome, data=data, word=word, printing=printing)
+            outcome = _printed(outcome, data=data, word=word, printing=_open(printing))
     # What a process that the function has forked comes to is no outcome of the call.
     return 0 if outcome["kind"] == "value" else 1
 
@@ -186,11 +188,28 @@ def _keep(outcome: "dict[str, str]", *, data: bytes, folder: str, place: "tuple[
     os.replace(path + ".new", path)  # noqa: PTH105
 
 
+def _open(printing: "tuple[int, os.stat_result]") -> int:
+    """The copy of standard output; standard output itself if the function has closed the copy."""
+    copy, log = printing
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(copy), log):
+            return copy
+    return 1
+
+
+def _cut(text: str) -> str:
+    half = MOST_PRINTED_CHARACTERS // 2
+    return text if len(text) <= 2 * half else text[:half] + " [...] " + text[-half:]
+
+
 def _printed(outcome: "dict[str, str]", *, data: bytes, word: str, printing: int) -> "dict[str, str]":
     """The outcome, or why it cannot be printed, which is in the log now."""
     if len(data) > MOST_PRINTED_BYTES:
         said = "its result has {} bytes, and at most {} come back by the log: write it to a volume and return the path"
-        outcome, data = {"kind": "refused", "text": said.format(len(data), MOST_PRINTED_BYTES)}, b""
+        if outcome["kind"] == "value":
+            outcome = {"kind": "refused", "text": said.format(len(data), MOST_PRINTED_BYTES)}
+        data = b""
+    outcome = {name: _cut(each) for name, each in outcome.items()}
     text = base64.b64encode(json.dumps(outcome).encode() + b"\n" + data).decode()
     parts = [text[at : at + LINE_BYTES] for at in range(0, len(text), LINE_BYTES)]
     with os.fdopen(printing, "w") as log:
