@@ -61,7 +61,9 @@ def base_of(folder: Path) -> str | None:
         return base
     note = noted_in()
     proved = os.environ.get(PROVED) or (note.read_text(encoding="utf-8").strip() if note.exists() else "")
-    return git(folder, "merge-base", "HEAD", proved) or None if proved else None
+    commit = git(folder, "rev-parse", "--verify", "--quiet", f"{proved}^{{commit}}") if proved else ""
+    # Of another commit before HEAD, from which a branch with this one has come, nothing is known.
+    return commit if commit and git(folder, "merge-base", "HEAD", commit) == commit else None
 
 
 def noted_in() -> Path:
@@ -70,8 +72,13 @@ def noted_in() -> Path:
 
 
 def note_passed(folder: Path) -> None:
-    """Note that the run of this commit has passed, unless files differ from it."""
-    if not git(folder, "status", "--porcelain") and (commit := git(folder, "rev-parse", "HEAD")):
+    """Note that the run of this commit of main has passed, unless files differ from it.
+
+    The run of a branch leaves out what is as it was where the branch left main, whether that commit has passed or not.
+    """
+    if merge_base(folder) or git(folder, "status", "--porcelain"):
+        return
+    if commit := git(folder, "rev-parse", "HEAD"):
         noted_in().parent.mkdir(parents=True, exist_ok=True)
         noted_in().write_text(f"{commit}\n", encoding="utf-8")
 

@@ -108,6 +108,27 @@ def test_a_commit_whose_run_has_passed_on_this_machine_counts_unless_files_diffe
     assert base_of(folder) is None
 
 
+def test_what_a_branch_left_out_is_not_left_out_on_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(affected.PROVED, raising=False)
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    commit = ("-c", "user.name=t", "-c", "user.email=t@x", "commit", "-q", "--allow-empty", "-m")
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, *commit, "first")
+    git(folder, "checkout", "-q", "-b", "branch")
+    git(folder, *commit, "of the branch")
+    note_passed(folder)
+    of_branch = git(folder, "rev-parse", "HEAD")
+    git(folder, "checkout", "-q", "main")
+    assert base_of(folder) is None
+    git(folder, *commit, "of main")
+    monkeypatch.setenv(affected.PROVED, of_branch)
+    assert base_of(folder) is None, "the commit that the branch has left main at need not have passed"
+    git(folder, "-c", "user.name=t", "-c", "user.email=t@x", "merge", "-q", "branch", "-m", "joined")
+    assert base_of(folder) == of_branch
+
+
 def test_every_test_has_a_group_and_every_path_of_a_group_is_there(request: pytest.FixtureRequest) -> None:
     for path in (ROOT / "tests").rglob("test_*.py"):
         groups().of(str(path.relative_to(ROOT)))
