@@ -252,18 +252,19 @@ class Search:
             pause()
             if keys and (tried := self._try(job, keys=keys)) is not None:
                 return tried
-            more = self._next_for_gang(job, keys=keys)
+            more = self._next_for_gang(job, keys=keys, pause=pause)
             if not more:
                 return None
             keys = (*keys, *more)
         return self._try(job, keys=keys) if keys else None
 
-    def _next_for_gang(self, job: Candidate, *, keys: tuple[str, ...]) -> tuple[str, ...]:
+    def _next_for_gang(self, job: Candidate, *, keys: tuple[str, ...], pause: Callable[[], None]) -> tuple[str, ...]:
         """The cheapest further jobs to move for the first worker that has no room once those of `keys` have left."""
         draft = self._draft
         with draft.undone() as committed:
             draft.release([claim for key in keys for claim in self._movable[key].claims])
             for worker in range(job.workers):
+                pause()
                 one = replace(job, key=f"{job.key}/{worker}", workers=1, least=None)
                 room = self._room(one)
                 if room is None:

@@ -468,6 +468,19 @@ def test_a_reservation_of_another_quota_keeps_no_job_like_it_from_its_plan() -> 
     assert isinstance(plans[1], MovePlan)
 
 
+def test_the_search_for_a_gang_may_pause_at_each_worker() -> None:
+    def pauses(workers: int) -> int:
+        wants = replace(BIG, workers=workers)
+        made = scene(ONE, THREE, waiting=[wants], nodes={"a": 4, "b": 4} | {f"n{at}": 4 for at in range(workers - 1)})
+        count = Counter[str]()
+        able = MovableJobs(made.movable, ledger=made.queue.ledger)
+        found = plan_moves(wants, queue=made.queue, movable=able, pause=lambda: count.update(["pause"]))
+        assert moves(found) == {"x": "b"}
+        return count.total()
+
+    assert pauses(16) - pauses(8) >= 8
+
+
 def test_what_one_plan_frees_beyond_its_need_is_no_place_for_another() -> None:
     # For `first`, both workers of x leave a: one GPU stays free there, which y would need for `second`.
     runs = (
