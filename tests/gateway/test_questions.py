@@ -258,6 +258,7 @@ def test_no_hidden_name_is_left_in_the_renamed_cluster() -> None:
         settings=Settings.model_validate(
             {key: {"canaryns": value} for key, value in RANKED.items()}
             | {"namespace_time_limits": {"canaryns": 60}, "namespace_cpu_fallback": {"canaryns": 60}}
+            | {"moves": {"namespaces": {"canaryns": "Restart"}}}
         ),
     )
     found = other_names(job).cluster(objects)
@@ -267,6 +268,7 @@ def test_no_hidden_name_is_left_in_the_renamed_cluster() -> None:
     by_namespace = [key for key in Settings.model_fields if key.startswith("namespace_")]
     word = found.jobs[0].metadata.namespace
     assert [list(getattr(found.settings, key)) for key in by_namespace] == [[word] for _ in by_namespace]
+    assert found.settings.moves.namespaces == {word: "Restart"}
 
 
 def test_names_that_are_equal_stay_equal_and_what_is_seen_stays() -> None:

@@ -182,7 +182,9 @@ class OtherNames:
             return {self.namespace(name): value for name, value in found.items()}
 
         by_namespace = [key for key in type(settings).model_fields if key.startswith("namespace_")]
-        return settings.model_copy(update={key: renamed(getattr(settings, key)) for key in by_namespace})
+        update: dict[str, Any] = {key: renamed(getattr(settings, key)) for key in by_namespace}
+        update["moves"] = settings.moves.model_copy(update={"namespaces": renamed(settings.moves.namespaces)})
+        return settings.model_copy(update=update)
 
 
 def without_commands(report: GPUNode) -> GPUNode:
