@@ -18,7 +18,7 @@ from dovetail.process.hosts import Hosts
 from dovetail_gateway.access.callers import Clients
 from dovetail_gateway.access.codes import Codes
 from dovetail_gateway.access.legacy_account import Account, LegacyAccount
-from dovetail_gateway.access.limits import Addresses, Network, RateLimit, Rates
+from dovetail_gateway.access.limits import MOST_USERS, Addresses, Network, RateLimit, Rates, tenant_of
 from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.access.sessions import Sessions
 from dovetail_gateway.cluster.answers import Answers
@@ -132,7 +132,14 @@ class Gateway:
 def bounds(proxies: Sequence[Network]) -> Bounds:
     """How many connections may be open."""
     is_proxy = Addresses(proxies).is_proxy
-    return Bounds(most=_MOST_CONNECTIONS, of_address=_MOST_OF_ONE, of_user=_MOST_OF_ONE, is_proxy=is_proxy)
+    return Bounds(
+        most=_MOST_CONNECTIONS,
+        of_address=_MOST_OF_ONE,
+        of_user=_MOST_OF_ONE,
+        of_tenant=MOST_USERS * _MOST_OF_ONE,
+        is_proxy=is_proxy,
+        tenant_of=tenant_of,
+    )
 
 
 def utc_now() -> datetime:

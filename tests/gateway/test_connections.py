@@ -116,6 +116,23 @@ async def test_when_all_connections_are_users_a_new_one_is_closed(api: GatewayAp
         assert [await each.ask(f"u-{at % 3}") for at, each in enumerate(own)] == [200] * len(own)
 
 
+async def test_the_service_accounts_of_a_namespace_leave_connections_to_others(
+    api: GatewayApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail_gateway.app._MOST_OF_ONE", OF_ONE)
+    monkeypatch.setattr("dovetail_gateway.app._MOST_CONNECTIONS", 6 * OF_ONE)
+    api.users |= {f"a-{at}": User(f"system:serviceaccount:red:a{at}", {"red": EDIT}) for at in range(6)}
+    async with serving(api) as face, AsyncExitStack() as stack:
+        found = list[int]()
+        for at in range(6 * OF_ONE):
+            new = await stack.enter_async_context(line(face))
+            found.append(await new.ask(f"a-{at // OF_ONE}"))
+        assert found == [200] * 4 * OF_ONE + [429] * 2 * OF_ONE
+        other = await stack.enter_async_context(line(face))
+        assert await other.ask("red-token") == 200
+        assert dict(face.made.connections._of_tenant) == {"system:serviceaccounts:red": 4 * OF_ONE, "rita": 1}
+
+
 async def test_the_connections_of_a_trusted_proxy_are_those_of_many(
     api: GatewayApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,4 +152,4 @@ async def test_a_connection_belongs_to_the_user_of_its_last_request_and_nothing_
         assert await other.ask() == 401
         assert (dict(connections._of_user), connections._of_address.total()) == ({"rob": 1}, 1)
     await until(few, 0)
-    assert (connections._of_user, connections._of_address) == ({}, {})
+    assert (connections._of_user, connections._of_tenant, connections._of_address) == ({}, {}, {})

@@ -9,7 +9,7 @@ import pytest
 from dovetail.process.connections import Bounds as ConnectionBounds
 from dovetail_gateway import app
 from dovetail_gateway.access import codes, identities, reviews, sessions
-from dovetail_gateway.access.limits import Rates
+from dovetail_gateway.access.limits import MOST_USERS, Rates
 from dovetail_gateway.access.sessions import IDLE_SECONDS
 from dovetail_gateway.cluster import answers, pacing, prepared
 from dovetail_gateway.oidc import logins, renewal
@@ -118,3 +118,4 @@ def test_who_somebody_is_counts_no_longer_than_what_it_may() -> None:
 def test_as_many_connections_are_open_as_bounds_say() -> None:
     found: ConnectionBounds = app.bounds(())
     assert (found.of_user, found.of_address, found.most) == (128, 128, 2048)
+    assert found.of_tenant == MOST_USERS * 128 == 512

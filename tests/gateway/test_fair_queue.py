@@ -77,6 +77,19 @@ async def test_slots_go_round_among_users() -> None:
     assert calls.order == ["a/1", "a/2", "b/1", "c/1", "a/3", "b/2"]
 
 
+async def test_the_service_accounts_of_a_namespace_have_the_slots_and_turns_of_one_user() -> None:
+    calls = made(most_waiting=1)
+    accounts = [f"system:serviceaccount:red:{at}" for at in range(5)]
+    await calls.ask(*accounts, "system:serviceaccount:blue:0", "rita/1")
+    await calls.end(accounts[0], "system:serviceaccount:blue:0")
+    await calls.end(accounts[1], "rita/1")
+    assert calls.order == [accounts[0], "system:serviceaccount:blue:0", accounts[1], "rita/1", *accounts[2:3]]
+    await calls.ask(f"{accounts[4]}/again")
+    assert isinstance(calls.tasks[f"{accounts[4]}/again"].exception(), CrowdedError), "each has its own bound"
+    await calls.cancel(*accounts[2:])
+    assert (len(calls.queue), calls.queue._waiting, calls.queue._numbers) == (0, {}, {})
+
+
 async def test_one_user_alone_has_as_many_slots_as_one_may_have() -> None:
     calls = made(at_once=4, most_of_one=3)
     await calls.ask(*(f"a/{at}" for at in range(6)), "b/1")

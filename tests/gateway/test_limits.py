@@ -10,7 +10,7 @@ import pytest
 from multidict import CIMultiDict
 
 from dovetail.process.rate_limit import Allowance
-from dovetail_gateway.access.limits import Addresses, Budgets, RateLimit, Rates, source
+from dovetail_gateway.access.limits import MOST_USERS, Addresses, Budgets, RateLimit, Rates, source
 from dovetail_gateway.app import Options
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.served import serving
@@ -40,6 +40,13 @@ def test_users_have_a_limit_of_their_own_that_no_address_uses_up() -> None:
     assert [limit.wait_of_address("a") > 0 for _ in range(3)] == [False, False, True]
     assert [limit.wait_of_user("rita") > 0 for _ in range(3)] == [False, False, True]
     assert limit.wait_of_user("rob") == 0
+
+
+def test_more_service_accounts_of_a_namespace_send_no_more_requests() -> None:
+    limit = RateLimit(Rates(each=1.0, all=1.0), clock=lambda: 0.0)
+    waits = [limit.wait_of_user(f"system:serviceaccount:red:{at}") for at in range(2 * MOST_USERS + 1)]
+    assert [wait > 0 for wait in waits] == [False] * 2 * MOST_USERS + [True]
+    assert limit.wait_of_user("system:serviceaccount:blue:0") == limit.wait_of_user("rita") == 0
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -149,6 +149,14 @@ def test_a_user_who_has_used_its_burst_has_its_share_and_others_go_on() -> None:
         assert running.result(timeout=20) == "done"
 
 
+def test_what_one_service_account_computes_is_owed_by_all_of_its_namespace() -> None:
+    pacing = Pacing(clock=lambda: 0.0)
+    accounts = [pacing.computation(f"system:serviceaccount:{each}") for each in ("red:a", "red:b", "blue:a")]
+    pacing.begin(accounts[0], user=accounts[0]._user)
+    pacing.end(accounts[0], seconds=BURST_SECONDS)
+    assert [pacing.debt(each._user) for each in accounts] == [BURST_SECONDS / SHARE] * 2 + [0.0]
+
+
 def test_a_computation_rests_at_a_checkpoint_once_its_user_owes_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dovetail_gateway.cluster.pacing.BURST_SECONDS", 0.01)
     clock = Clock()

@@ -148,10 +148,11 @@ async def test_beyond_the_bound_those_used_least_recently_are_forgotten(cluster:
     assert len(cluster.made) == MOST_LIMITED + 2
 
 
-async def test_one_user_who_asks_about_many_evicts_no_one_else(cluster: Cluster) -> None:
+@pytest.mark.parametrize("user", ["eve", "system:serviceaccount:red:eve-{}"])
+async def test_one_tenant_who_asks_about_many_evicts_no_one_else(cluster: Cluster, user: str) -> None:
     await cluster.version_for(limited("rita"))
     for at in range(MOST_LIMITED + 1):
-        await cluster.version_for(limited(f"u-{at}"), user="eve")
+        await cluster.version_for(limited(f"u-{at}"), user=user.format(at))
     await cluster.version_for(limited("rita"))
     assert (len(cluster.made), len(cluster.queues._kept)) == (MOST_LIMITED + 2, 1 + MOST_OF_ONE)
 

@@ -300,6 +300,8 @@ async def test_of_many_tokens_those_used_last_stay_known_of_one_user_and_of_all(
 
     assert await known_after(ann[0], ann[1], ann[0], ann[2]) == [ann[0], ann[2]]
     assert await known_after(bob[0], ann[0], bob[1]) == [ann[0], bob[0], bob[1]]
+    api.users |= {f"a-{at}": User(f"system:serviceaccount:red:a{at}") for at in range(5)}
+    assert await known_after(*(f"a-{at}" for at in range(5))) == [bob[1]], "accounts of one namespace are as one user"
 
 
 async def test_a_known_user_is_asked_about_again_in_its_own_turn_and_not_in_that_of_its_address(
@@ -379,6 +381,17 @@ async def test_the_reviews_of_one_user_are_limited_whatever_identities_it_has(
     assert not await reviews.may(caller("pod-2"), act=READ)
 
 
+async def test_the_reviews_of_all_service_accounts_of_a_namespace_are_limited_together(
+    api: GatewayApiServer, reviews: Reviews
+) -> None:
+    api.users |= {f"a-{at}": User(f"system:serviceaccount:red:a{at}") for at in range(2)}
+    for _ in range(USER_REVIEWS.burst - 1):
+        reviews._budgets.spend("system:serviceaccounts:red")
+    assert not await reviews.may(caller("a-0"), act=READ)
+    with pytest.raises(CrowdedError):
+        await reviews.may(caller("a-1"), act=READ)
+
+
 async def test_who_is_refused_for_its_reviews_gets_429(api: GatewayApiServer, face: Face) -> None:
     for _ in range(USER_REVIEWS.burst + 1000):
         face.made.reviews._budgets.spend("rita")
@@ -409,7 +422,7 @@ async def test_what_is_kept_has_a_bound(
             await reviews.may(caller(token), act=Act(verb="list", namespace=f"n{at}"))
     assert sum(map(len, reviews._kept.values())) == reviews._number <= 6
     tokens = reviews.identities._tokens
-    assert len(tokens.kept) == sum(map(len, tokens.of_user.values())) <= 3
+    assert len(tokens.kept) == sum(map(len, tokens.of_tenant.values())) <= 3
 
 
 async def test_of_more_answers_than_are_kept_those_of_who_asked_last_stay(

@@ -239,7 +239,7 @@ class ReviewsMachine(RuleBasedStateMachine):
         reviews, tokens = self.reviews, self.reviews.identities._tokens
         assert (len(reviews._queue), len(reviews._calls), len(reviews.identities._calls)) == (0, 0, 0)
         assert reviews._number == sum(map(len, reviews._kept.values()))
-        assert sorted(tokens.kept) == sorted(key for own in tokens.of_user.values() for key in own)
+        assert sorted(tokens.kept) == sorted(key for own in tokens.of_tenant.values() for key in own)
 
 
 def test_an_answer_is_as_old_as_its_question() -> None:

@@ -58,13 +58,17 @@ class Bounds:
     - `most`: in all
     - `of_address`: of one address, those of which no user is known; all such addresses together get half of `most`
     - `of_user`: of one user, once `Connections.belong` says whose they are
+    - `of_tenant`: of all users of one tenant
     - `is_proxy`: whether an address is that of a proxy, whose connections are those of many users
+    - `tenant_of`: the tenant of a user
     """
 
     most: int = _MOST_CONNECTIONS
     of_address: int | None = None
     of_user: int | None = None
+    of_tenant: int | None = None
     is_proxy: Callable[[str], bool] = lambda _address: False
+    tenant_of: Callable[[str], str] = lambda user: user
 
 
 class Connections:
@@ -79,9 +83,10 @@ class Connections:
         # In the order in which they began to wait for their client, so that the first has waited longest.
         self._waiting: dict[asyncio.BaseTransport, _Connection] = {}
         self._answering: dict[asyncio.BaseTransport, _Connection] = {}
-        # By address, where no user is known and it is no proxy's; and by user.
+        # By address, where no user is known and it is no proxy's; by user, and by tenant.
         self._of_address: Counter[str] = Counter()
         self._of_user: Counter[str] = Counter()
+        self._of_tenant: Counter[str] = Counter()
 
     @property
     def number(self) -> int:
@@ -116,11 +121,15 @@ class Connections:
         found = None if transport is None else self._answering.get(transport)
         if found is None or found.user == user or self._bounds.is_proxy(found.address):
             return True
-        if self._bounds.of_user is not None and self._of_user[user] >= self._bounds.of_user:
+        bounds, tenant = self._bounds, self._bounds.tenant_of(user)
+        if bounds.of_user is not None and self._of_user[user] >= bounds.of_user:
+            return False
+        if bounds.of_tenant is not None and self._of_tenant[tenant] >= bounds.of_tenant:
             return False
         self._uncount(found)
         found.user = user
         self._of_user[user] += 1
+        self._of_tenant[tenant] += 1
         return True
 
     def add(self, connection: "_Connection", *, transport: asyncio.Transport) -> None:
@@ -161,10 +170,13 @@ class Connections:
         return False
 
     def _uncount(self, connection: "_Connection") -> None:
-        counter, key = (self._of_user, connection.user) if connection.user else (self._of_address, connection.address)
-        counter[key] -= 1
-        if counter[key] <= 0:
-            del counter[key]
+        user, counted = connection.user, [(self._of_address, connection.address)]
+        if user:
+            counted = [(self._of_user, user), (self._of_tenant, self._bounds.tenant_of(user))]
+        for counter, key in counted:
+            counter[key] -= 1
+            if counter[key] <= 0:
+                del counter[key]
 
 
 def answered(connections: Connections) -> Middleware:
@@ -295,6 +307,9 @@ class _Listener:
             while True:
                 try:
                     accepted, peer = await loop.sock_accept(self._listener)
+                except ConnectionAbortedError:  # the client has left before it was accepted
+                    await asyncio.sleep(0)
+                    continue
                 except OSError as error:  # such as: no more files can be opened
                     log.warning("no connection can be accepted", problem=error.strerror)
                     await asyncio.sleep(_ACCEPT_AGAIN_SECONDS)

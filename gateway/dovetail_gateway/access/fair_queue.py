@@ -7,9 +7,11 @@ import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from dovetail.api.reasons import problems as says
 from dovetail.api.reasons.clause import SaidError, Sentence
+from dovetail_gateway.access.limits import tenant_of
 
 
 class CrowdedError(SaidError):
@@ -20,22 +22,34 @@ class CrowdedError(SaidError):
         super().__init__(sentence)
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One that waits for a slot. `granted` ends then."""
+
+    user: str
+    granted: asyncio.Future[None]
+
+
 class FairQueue:
     """At most `at_once` slots are taken, `most_of_one` of them by one user, in whose name `most_waiting` may wait.
 
-    A free slot goes to the next user in a circle (round robin), whatever number of calls each of them has waiting.
+    A free slot goes to the next user in a circle (round robin), whatever number of calls each of them has waiting. The
+    service accounts of one namespace have the slots and the turns of one user.
     """
 
     def __init__(self, *, at_once: int, most_of_one: int, most_waiting: int) -> None:
         self._at_once = at_once
         self._most_of_one = most_of_one
         self._most_waiting = most_waiting
+        # By tenant.
         self._taken: Counter[str] = Counter()
-        # The user who is next comes first.
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        # By tenant; the one who is next comes first.
+        self._waiting: OrderedDict[str, deque[_Call]] = OrderedDict()
+        # How many calls of each user wait.
+        self._numbers: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """The number of users who have a slot or wait for one."""
+        """The number of tenants who have a slot or wait for one."""
         return len(self._taken.keys() | self._waiting.keys())
 
     @asynccontextmanager
@@ -48,47 +62,57 @@ class FairQueue:
             self._give_back(user)
 
     async def _take(self, user: str) -> None:
-        if len(self._waiting.get(user, ())) >= self._most_waiting:
+        if self._numbers[user] >= self._most_waiting:
             of_user = says.TOO_MANY_WAIT(count=self._most_waiting, user=user) if user else None
             raise CrowdedError(of_user or says.TOO_MANY_OF_CALLER(count=self._most_waiting), wait_seconds=1.0)
-        granted = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(user, deque()).append(granted)
+        call = _Call(user, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(tenant_of(user), deque()).append(call)
+        self._numbers[user] += 1
         self._grant()
         try:
-            await granted
+            await call.granted
         except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled():
+            if call.granted.done() and not call.granted.cancelled():
                 # It was granted at the moment at which its caller left.
                 self._give_back(user)
             else:
-                self._leave(user, waits=granted)
+                self._leave(call)
             raise
 
-    def _leave(self, user: str, *, waits: asyncio.Future[None]) -> None:
-        own = self._waiting.get(user)
-        if own is None or waits not in own:
+    def _leave(self, call: _Call) -> None:
+        tenant = tenant_of(call.user)
+        own = self._waiting.get(tenant)
+        if own is None or call not in own:
             return
-        own.remove(waits)
+        own.remove(call)
+        self._waits_no_more(call)
         if not own:
-            del self._waiting[user]
+            del self._waiting[tenant]
 
     def _give_back(self, user: str) -> None:
-        self._taken[user] -= 1
-        if not self._taken[user]:
-            del self._taken[user]
+        tenant = tenant_of(user)
+        self._taken[tenant] -= 1
+        if not self._taken[tenant]:
+            del self._taken[tenant]
         self._grant()
 
     def _grant(self) -> None:
-        while self._taken.total() < self._at_once and (user := self._next()) is not None:
-            own = self._waiting[user]
-            granted = own.popleft()
-            self._waiting.move_to_end(user)
+        while self._taken.total() < self._at_once and (tenant := self._next()) is not None:
+            own = self._waiting[tenant]
+            call = own.popleft()
+            self._waits_no_more(call)
+            self._waiting.move_to_end(tenant)
             if not own:
-                del self._waiting[user]
+                del self._waiting[tenant]
             # One that was cancelled leaves the queue in the next turn of the event loop.
-            if not granted.cancelled():
-                self._taken[user] += 1
-                granted.set_result(None)
+            if not call.granted.cancelled():
+                self._taken[tenant] += 1
+                call.granted.set_result(None)
+
+    def _waits_no_more(self, call: _Call) -> None:
+        self._numbers[call.user] -= 1
+        if not self._numbers[call.user]:
+            del self._numbers[call.user]
 
     def _next(self) -> str | None:
-        return next((user for user in self._waiting if self._taken[user] < self._most_of_one), None)
+        return next((tenant for tenant in self._waiting if self._taken[tenant] < self._most_of_one), None)

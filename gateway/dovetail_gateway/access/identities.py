@@ -1,6 +1,7 @@
 """Who the API server says a caller is: SelfSubjectReviews with the caller's token, kept for a short time.
 
-Limits, turns and queues go by the user's name: a user can make any number of tokens. Rights go by the whole identity.
+Limits, turns and queues go by the user's name, or by the namespace of a service account: a user can make any number of
+tokens, and of accounts. Rights go by the whole identity.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from dovetail.api.resources import SELFSUBJECTREVIEWS
 from dovetail.kube.errors import Unauthorized
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.fair_queue import FairQueue
+from dovetail_gateway.access.limits import tenant_of
 from dovetail_gateway.access.shared_calls import SharedCalls
 
 # A token that is deleted ends after this time, and an unknown one may become known: API servers see new accounts late.
@@ -74,21 +76,21 @@ class _Kept:
     asked_at: float
 
     @property
-    def username(self) -> str:
-        return self.found.username if isinstance(self.found, Identity) else ""
+    def tenant(self) -> str:
+        return tenant_of(self.found.username) if isinstance(self.found, Identity) else ""
 
 
 @dataclass(slots=True)
 class _Tokens:
-    """The tokens that are kept, the least recently used first, and those of each user."""
+    """The tokens that are kept, the least recently used first, and those of each tenant."""
 
     kept: OrderedDict[bytes, _Kept] = field(default_factory=OrderedDict)
-    of_user: dict[str, OrderedDict[bytes, None]] = field(default_factory=dict)
+    of_tenant: dict[str, OrderedDict[bytes, None]] = field(default_factory=dict)
 
     def keep(self, key: bytes, *, found: _Kept) -> None:
         self.drop(key)
         self.kept[key] = found
-        own = self.of_user.setdefault(found.username, OrderedDict())
+        own = self.of_tenant.setdefault(found.tenant, OrderedDict())
         own[key] = None
         if len(own) > _MOST_OF_ONE:
             self.drop(next(iter(own)))
@@ -98,16 +100,16 @@ class _Tokens:
     def use(self, key: bytes) -> _Kept | None:
         if (found := self.kept.get(key)) is not None:
             self.kept.move_to_end(key)
-            self.of_user[found.username].move_to_end(key)
+            self.of_tenant[found.tenant].move_to_end(key)
         return found
 
     def drop(self, key: bytes) -> None:
         if (found := self.kept.pop(key, None)) is None:
             return
-        own = self.of_user[found.username]
+        own = self.of_tenant[found.tenant]
         del own[key]
         if not own:
-            del self.of_user[found.username]
+            del self.of_tenant[found.tenant]
 
 
 class Identities:
@@ -141,7 +143,7 @@ class Identities:
                     raise kept.found
             elif age < min(KNOWN_SECONDS, oldest):
                 return kept.found
-        turn = kept.username if kept is not None and kept.username else f"address {address}"
+        turn = kept.tenant if kept is not None and kept.tenant else f"address {address}"
         return await self._calls.result(caller.key, of=lambda: self._ask(caller, turn=turn))
 
     async def _ask(self, caller: Caller, *, turn: str) -> Identity:

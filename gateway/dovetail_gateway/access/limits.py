@@ -9,6 +9,9 @@ from typing import Final
 
 from dovetail.process.rate_limit import Allowance, Spending
 
+# What all service accounts of a namespace may have together of what each user may have, in connections and requests.
+MOST_USERS: Final = 4
+ACCOUNT: Final = "system:serviceaccount:"
 _MOST_KEYS: Final = 10_000
 # What a provider gives one customer: with a limit for each address, one customer would have 2^64 of them.
 _IPV6_PREFIX: Final = 64
@@ -20,7 +23,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 class Rates:
     """Requests a second; a burst is twice as many.
 
-    - `each`: of one user, and of one address in whose requests no user is known yet
+    - `each`: of one user, and of one address in whose requests no user is known yet; all service accounts of one
+      namespace together have `MOST_USERS` times that
     - `all`: of all addresses together, in whose requests no user is known yet
     """
 
@@ -63,6 +67,22 @@ def source(address: str) -> str:
     return address
 
 
+def namespace_of(username: str) -> str | None:
+    """The namespace of a service account; None for any other user."""
+    if not username.startswith(ACCOUNT):
+        return None
+    return username.removeprefix(ACCOUNT).partition(":")[0]
+
+
+def tenant_of(username: str) -> str:
+    """Whose turns and bounds a user shares: those of all service accounts of its namespace, or its own.
+
+    Who may create service accounts in a namespace has any number of users there.
+    """
+    namespace = namespace_of(username)
+    return username if namespace is None else f"system:serviceaccounts:{namespace}"
+
+
 class Budgets:
     """An allowance for each key."""
 
@@ -92,12 +112,16 @@ class RateLimit:
         self._rates = rates
         each = Allowance(burst=1, every_seconds=0.0) if rates is None else _allowance(rates.each)
         self._users = Budgets(each, clock=clock)
+        self._tenants = Budgets(each if rates is None else _allowance(MOST_USERS * rates.each), clock=clock)
         self._addresses = Budgets(each, clock=clock)
         self._all = Budgets(each if rates is None else _allowance(rates.all), clock=clock)
 
     def wait_of_user(self, user: str) -> float:
         """Count a request of the user; if that is one too many, do not count it and return the seconds to wait."""
-        return self._counted((self._users, user))
+        budgets, tenant = [(self._users, user)], tenant_of(user)
+        if tenant != user:
+            budgets.append((self._tenants, tenant))
+        return self._counted(*budgets)
 
     def wait_of_address(self, address: str) -> float:
         """The same of a request from the address in which no user is known."""

@@ -16,7 +16,7 @@ from dovetail.process.rate_limit import Allowance
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.fair_queue import CrowdedError, FairQueue
 from dovetail_gateway.access.identities import Identities, Identity
-from dovetail_gateway.access.limits import Budgets
+from dovetail_gateway.access.limits import Budgets, tenant_of
 from dovetail_gateway.access.shared_calls import SharedCalls
 from dovetail_gateway.access.visibility import Visibility
 
@@ -141,9 +141,10 @@ class Reviews:
 
     async def _ask(self, caller: Caller, *, identity: Identity, act: Act) -> bool:
         user = identity.username
-        if wait := self._budgets.wait_seconds(user):
+        tenant = tenant_of(user)
+        if wait := self._budgets.wait_seconds(tenant):
             raise CrowdedError(says.REVIEWED_TOO_OFTEN(user=user), wait_seconds=wait)
-        self._budgets.spend(user)
+        self._budgets.spend(tenant)
         body = {"spec": {"resourceAttributes": act.attributes}}
         async with self._queue.slot(user), self._clients.client_for(caller) as client:
             # An answer that comes late is about the moment of the question at best.

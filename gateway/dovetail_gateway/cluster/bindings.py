@@ -10,8 +10,8 @@ from typing import Final
 from dovetail.api.builtin import BindingSubject, RoleBinding
 from dovetail.api.meta import EventType, key_of
 from dovetail_gateway.access.identities import Identity
+from dovetail_gateway.access.limits import ACCOUNT, namespace_of
 
-_ACCOUNT: Final = "system:serviceaccount:"
 # What a RoleBinding gives to all users or programs says nothing of one of them.
 _EVERYONE: Final = frozenset({"system:authenticated", "system:serviceaccounts"})
 # A subject as an index key: its kind, and the name that the API server gives the user or group.
@@ -43,7 +43,8 @@ class Bindings:
 
     def namespaces_of(self, identity: Identity) -> Sequence[str]:
         """The namespaces in which a RoleBinding names the user, or a group of the user that not everyone is in."""
-        found = [_own_namespace(identity.username), self._namespaces.get(("User", identity.username), ())]
+        own = namespace_of(identity.username)
+        found = [() if own is None else (own,), self._namespaces.get(("User", identity.username), ())]
         found += [self._namespaces.get(("Group", name), ()) for name in identity.groups if name not in _EVERYONE]
         return list(dict.fromkeys(name for names in found for name in names))
 
@@ -58,12 +59,5 @@ class Bindings:
 
 def _subject(subject: BindingSubject, *, namespace: str) -> _Subject:
     if subject.kind == "ServiceAccount":
-        return "User", f"{_ACCOUNT}{subject.namespace or namespace}:{subject.name}"
+        return "User", f"{ACCOUNT}{subject.namespace or namespace}:{subject.name}"
     return subject.kind, subject.name
-
-
-def _own_namespace(username: str) -> Sequence[str]:
-    """The namespace of a service account."""
-    if not username.startswith(_ACCOUNT):
-        return ()
-    return username.removeprefix(_ACCOUNT).split(":")[:1]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from dovetail.query.checkpoints import checking
+from dovetail_gateway.access.limits import tenant_of
 
 T = TypeVar("T")
 # A user has so many seconds of CPU at once, and then this part of the interpreter: the event loop and other users need
@@ -40,8 +41,8 @@ class Pacing:
         self._paid_at: dict[str, float] = {}
 
     def computation(self, user: str) -> "Computation":
-        """A new computation in the user's name."""
-        return Computation(self, user=user)
+        """A new computation in the user's name. The service accounts of one namespace have one debt."""
+        return Computation(self, user=tenant_of(user))
 
     def begin(self, computation: "Computation", *, user: str) -> None:
         """Let the computation run once its user does not owe too much. Raises `AbandonedError`."""

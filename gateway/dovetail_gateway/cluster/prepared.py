@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from dovetail.api.gpujob import GPUJob
 from dovetail.logs import get_logger
 from dovetail.query.dry_run import PreparedQueue
+from dovetail_gateway.access.limits import tenant_of
 from dovetail_gateway.access.shared_calls import SharedCalls
 from dovetail_gateway.access.visibility import Visibility
 
@@ -68,7 +69,7 @@ class _Kept:
     prepared: Prepared
     # When the cluster was as it is in this queue, by the monotonic clock.
     since: float
-    # The user who asked for it.
+    # The tenant of the user who asked for it.
     owner: str
 
     def serves(self, *, version: int, now: float) -> bool:
@@ -153,7 +154,7 @@ class PreparedQueues:
             self._make_room(audience, user=user)
             since = self._clock()
             prepared = await self._prepare(audience, user=user)
-        self._kept[audience] = _Kept(prepared=prepared, since=since, owner=user)
+        self._kept[audience] = _Kept(prepared=prepared, since=since, owner=tenant_of(user))
         self._kept.move_to_end(audience)
         return prepared
 
@@ -162,7 +163,7 @@ class PreparedQueues:
         if audience.sees.everything:
             return
         limited = {each: kept for each, kept in self._kept.items() if not each.sees.everything and each != audience}
-        own = [each for each, kept in limited.items() if kept.owner == user]
+        own = [each for each, kept in limited.items() if kept.owner == tenant_of(user)]
         for oldest in own[: len(own) + 1 - MOST_OF_ONE]:
             del self._kept[oldest], limited[oldest]
         jobs = [len(kept.prepared.queue.jobs) for kept in limited.values()]

@@ -1,8 +1,11 @@
 """Deadlines of connections, by a clock of milliseconds."""
 
 import asyncio
+import socket
 import ssl
+from errno import ECONNABORTED
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -102,6 +105,20 @@ async def test_an_unfinished_handshake_ends(
         await open_until(clients, number=0)
         for _, writer in clients:
             writer.close()
+
+
+async def test_a_client_that_leaves_before_it_is_accepted_keeps_no_one_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_ACCEPT_AGAIN_SECONDS", 600.0)
+    loop, left = asyncio.get_running_loop(), [ConnectionAbortedError(ECONNABORTED, "it has left")] * 3
+    accept = loop.sock_accept
+
+    async def sock_accept(listener: socket.socket) -> tuple[socket.socket, Any]:
+        if left:
+            raise left.pop()
+        return await accept(listener)
+
+    monkeypatch.setattr(loop, "sock_accept", sock_accept)
+    assert (await talk(GET)).startswith(b"HTTP/1.1 200")
 
 
 async def test_a_client_that_has_dialled_ahead_sends_its_first_request_later() -> None:
