@@ -25,6 +25,7 @@ RED: Final = Options(rates=None, allocation_namespace="red")
 async def ask(face: Face, each: Route, *, token: str = "", **headers: str) -> Reply:
     path = each.path.format(namespace="red", name="train", id="train")
     path += "?namespace=red" * path.endswith("/history") + "?at=2026-11-01T00:00:00Z" * path.endswith("/then")
+    path += "?jobs=red/train" * path.endswith("/moves")
     body = asked(each, "red", "train")[0]
     return await face.ask(each.method, path, token=token, headers=headers, **body)
 
