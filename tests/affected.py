@@ -71,14 +71,14 @@ def noted_in() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "dovetail", "proved")
 
 
-def note_passed(folder: Path) -> None:
-    """Note that the run of this commit of main has passed, unless files differ from it.
+def note_passed(folder: Path, *, commit: str) -> None:
+    """Note that the run which began at this commit of main has passed, unless files differ from it by now.
 
     The run of a branch leaves out what is as it was where the branch left main, whether that commit has passed or not.
     """
     if merge_base(folder) or git(folder, "status", "--porcelain"):
         return
-    if commit := git(folder, "rev-parse", "HEAD"):
+    if commit and commit == git(folder, "rev-parse", "HEAD"):
         noted_in().parent.mkdir(parents=True, exist_ok=True)
         noted_in().write_text(f"{commit}\n", encoding="utf-8")
 
@@ -108,9 +108,9 @@ def chosen(found: Groups, *, base: str | None) -> Iterable[tuple[Group, str | No
 
 
 def main() -> None:
-    """Print the options, and what runs; with `--passed`, note that this commit's run has passed."""
-    if sys.argv[1:] == ["--passed"]:
-        note_passed(ROOT)
+    """Print the options, and what runs; with `--passed COMMIT`, note that the run of this commit has passed."""
+    if sys.argv[1:2] == ["--passed"]:
+        note_passed(ROOT, commit=sys.argv[2])
         return
     for group, why in chosen(groups(), base=base_of(ROOT)):
         print(f"{group.name}: {f'runs: {why}' if why else 'left out, nothing it depends on changed'}", file=sys.stderr)

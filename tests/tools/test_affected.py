@@ -98,12 +98,15 @@ def test_a_commit_whose_run_has_passed_on_this_machine_counts_unless_files_diffe
     folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
     git(folder, "-c", "user.name=t", "-c", "user.email=t@x", "commit", "-q", "--allow-empty", "-m", "first")
+    first = git(folder, "rev-parse", "HEAD")
     (folder / "new").touch()
-    note_passed(folder)
+    note_passed(folder, commit=first)
     assert base_of(folder) is None
     (folder / "new").unlink()
-    note_passed(folder)
-    assert base_of(folder) == git(folder, "rev-parse", "HEAD")
+    note_passed(folder, commit="0" * 40)
+    assert base_of(folder) is None, "during the run, another commit came"
+    note_passed(folder, commit=first)
+    assert base_of(folder) == first
     monkeypatch.setenv(affected.PROVED, "none")
     assert base_of(folder) is None
 
@@ -118,8 +121,8 @@ def test_what_a_branch_left_out_is_not_left_out_on_main(tmp_path: Path, monkeypa
     git(folder, *commit, "first")
     git(folder, "checkout", "-q", "-b", "branch")
     git(folder, *commit, "of the branch")
-    note_passed(folder)
     of_branch = git(folder, "rev-parse", "HEAD")
+    note_passed(folder, commit=of_branch)
     git(folder, "checkout", "-q", "main")
     assert base_of(folder) is None
     git(folder, *commit, "of main")
