@@ -78,6 +78,7 @@ def remove() -> str:
         _check_systemd()
     except MissingError:
         # Nothing has started the unit, and nothing will.
+        (file.parent / "default.target.wants" / NAME).unlink(missing_ok=True)
         file.unlink()
         return f"{file} is removed."
     _systemctl("disable", "--now", NAME)
@@ -108,6 +109,8 @@ def _check_systemd() -> None:
 
 
 def _systemctl(*words: str) -> None:
-    done = subprocess.run(["systemctl", "--user", *words], capture_output=True, text=True, check=False)
+    # `su` and cron do not set it, and the user's systemd may run all the same.
+    environ = {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ}
+    done = subprocess.run(["systemctl", "--user", *words], capture_output=True, text=True, check=False, env=environ)
     if done.returncode:
         raise CommandError(f"systemctl --user {' '.join(words)}: {' '.join(done.stderr.split()) or 'failed'}")

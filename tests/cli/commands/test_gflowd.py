@@ -123,5 +123,24 @@ def test_a_systemd_that_does_not_answer_leaves_no_unit(
     # One that an earlier session has left goes.
     user_service.path().parent.mkdir(parents=True)
     user_service.path().write_text("")
+    link = user_service.path().parent / "default.target.wants" / user_service.NAME
+    link.parent.mkdir()
+    link.symlink_to(user_service.path())
     assert gflowd("service", "remove") == 0
     assert not user_service.path().exists()
+    assert not link.is_symlink()
+
+
+def test_the_systemd_of_the_user_is_found_in_a_session_that_does_not_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    (tmp_path / "systemctl").write_text(f'#!/bin/sh\necho "$XDG_RUNTIME_DIR $*" >>"{tmp_path}/asked"\n')
+    (tmp_path / "systemctl").chmod(0o755)
+    user_service.path().parent.mkdir(parents=True)
+    user_service.path().write_text("")
+    assert gflowd("service", "remove") == 0
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert f"/run/user/{os.getuid()} --user disable --now {user_service.NAME}" in asked
