@@ -15,7 +15,7 @@ from dovetail.api.gpujob import FINISHED, GPUJob, is_finished
 from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS
 from dovetail.formats.durations import human, timestamp
-from dovetail.kube.errors import StatusError
+from dovetail.kube.errors import Conflict, NotFound, StatusError
 from dovetail.kube.reflector import Reflector
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.states import phase_of
@@ -55,11 +55,12 @@ def apply(
 
     async def go(cluster: Cluster) -> int:
         jobs, plans = await move_plan.found_for(cluster, wanted=wanted, to_apply=True)
-        if form == "table":
-            print(move_plan.text(plans, to_apply=True))
         holds = any(each.holds for each in plans.items)
-        # The plans are on standard output, so that a question does not become part of a document.
-        if holds and not yes and not typer.confirm("\nRestart these jobs?", err=True):
+        asks = holds and not yes
+        # Of a document, neither the plans as text nor the question become a part.
+        if form == "table" or asks:
+            print(move_plan.text(plans, to_apply=True), file=sys.stdout if form == "table" else sys.stderr)
+        if asks and not typer.confirm("\nRestart these jobs?", err=True):
             return _NOT_STARTED
         done = await _carried_out(cluster, jobs=jobs, plans=plans.items, timeout_seconds=timeout_seconds)
         if form != "table":
@@ -195,15 +196,17 @@ async def _request(cluster: Cluster, *, job: GPUJob, at: str | None) -> None:
             as_type=GPUJob,
             namespace=job.metadata.namespace,
         )
+    except (NotFound, Conflict):
+        # It is gone, which the watch shows. The requests for the others go on.
+        return
     except StatusError as error:
         raise CommandError(error_messages.explain(error)) from error
 
 
 def _exit_code(done: Sequence[MovesApplied]) -> int:
-    if all(each.started for each in done):
-        return 0
-    waits = all(each.started or (each.plan.holds and not _is_over(each)) for each in done)
-    return TIMED_OUT if waits else _NOT_STARTED
+    if any(not each.plan.holds or (_is_over(each) and not each.started) for each in done):
+        return _NOT_STARTED
+    return 0 if all(each.started for each in done) else TIMED_OUT
 
 
 def _is_over(done: MovesApplied) -> bool:

@@ -195,16 +195,28 @@ async def test_a_request_that_is_refused_withdraws_those_before_it(api: Api, clu
     assert [at is None for at in requested(api)] == [False, True]
 
 
+@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")])
+async def test_a_job_that_is_gone_meanwhile_keeps_no_other_request_up(
+    api: Api, cluster: Cluster, code: int, reason: str
+) -> None:
+    api.answer(f"GET {JOBS}", listing(object_of(), object_of("other"), version=5))
+    api.answer(f"PATCH {BIG}", Answer(body=object_of()), refusal(code, reason=reason))
+    api.answer(f"PATCH {JOBS}/other", refusal(code, reason=reason), Answer(body=object_of("other")))
+    await carried_out(cluster, (job_of("other"), FOUND), timeout_seconds=0.0)
+    assert [[at is None for at in requested(api, name)] for name in ("big", "other")] == [[False, True]] * 2
+
+
 @pytest.mark.parametrize(
     ("done", "code"),
     [
         ([applied(FOUND, started=True)] * 2, 0),
         ([applied(FOUND, started=True), applied(FOUND)], 124),
         ([applied(FOUND), applied(NONE)], 1),
+        ([applied(FOUND, started=True), applied(NONE, started=True)], 1),
         ([applied(FOUND), applied(FOUND, phase="Failed")], 1),
         ([applied(FOUND, started=True), applied(FOUND, phase="Deleted")], 1),
     ],
-    ids=["all run", "one is late", "one has no plan", "one has ended", "one is gone"],
+    ids=["all run", "one is late", "one has no plan", "one ran before", "one has ended", "one is gone"],
 )
 def test_the_exit_code_of_several_is_that_of_the_worst(done: list[MovesApplied], code: int) -> None:
     assert move_apply._exit_code(done) == code
@@ -214,7 +226,7 @@ def test_the_exit_code_of_several_is_that_of_the_worst(done: list[MovesApplied],
 def apply(api: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The command in this loop, with this plan for the job."""
 
-    async def run(plan: MovesAnswer, *, form: str) -> int:
+    async def run(plan: MovesAnswer, *, form: str, yes: bool = True) -> int:
         async def found_for(_cluster: Cluster, **asked: Any) -> tuple[list[GPUJob], MovesList]:
             assert asked["to_apply"], "only jobs that say so may move"
             return [job_of()], MovesList(items=[plan])
@@ -227,7 +239,7 @@ def apply(api: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Callab
         monkeypatch.setattr(move_apply, "_carried_out", carried)
         monkeypatch.setattr(move_apply, "work", lambda go, **_: work.append(go))
         move_apply.apply(
-            ["4"], yes=True, timeout_seconds=1.0 if form == "late" else 9.0, form="table" if form == "late" else form,
+            ["4"], yes=yes, timeout_seconds=1.0 if form == "late" else 9.0, form="table" if form == "late" else form,
             kubeconfig=None, context=None, namespace=None,
         )  # fmt: skip
         code: int = await work[0](cluster)
@@ -251,6 +263,16 @@ async def test_a_program_gets_one_document(apply: Callable[..., Any], capsys: py
     assert [each["started"] for each in json.loads(capsys.readouterr().out)["items"]] == [True]
     assert await apply(NONE, form="json") == 1
     assert [each["plan"]["holds"] for each in json.loads(capsys.readouterr().out)["items"]] == [False]
+
+
+async def test_a_person_who_is_asked_sees_the_plan_also_before_a_document(
+    apply: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr(move_apply.typer, "confirm", lambda *_, **__: False)
+    assert await apply(FOUND, form="json", yes=False) == 1
+    printed = capsys.readouterr()
+    assert (printed.out, FOUND.summary in printed.err) == ("", True)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
