@@ -250,9 +250,11 @@ def _tasks(said: Mapping[str, str]) -> int:
 
 
 def _variables(said: Mapping[str, str]) -> dict[str, str]:
-    """Slurm's variables that follow from options alone; `slurm_variables` adds the others."""
+    """Slurm's variables that follow from options alone; `completed` adds the others."""
     number = f"$({names.ENV_JOB_ID})"
     found = {"SLURM_JOB_ID": number, "SLURM_JOBID": number}
+    if "ntasks-per-node" in said:
+        found["SLURM_NTASKS"] = str(_tasks(said) * _node_count(said))
     return found | {name: said[option] for option, name in _VARIABLES.items() if option in said}
 
 

@@ -11,7 +11,7 @@ from dovetail_cli.ui.errors import UsageError
 _CLOCK: Final = re.compile(r"(?:(?:(\d{1,9})-)?(\d{1,9}):)?(\d{1,9}):(\d{2})", re.ASCII)
 # Slurm's days with hours, or with hours and minutes.
 _DAYS: Final = re.compile(r"(\d{1,9})-(\d{1,2})(:\d{2})?", re.ASCII)
-_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
+_SPAN: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d|)", re.ASCII)
 _FROM_NOW: Final = re.compile(r"now\+(\d{1,8})(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)?")
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _HOUR: Final = re.compile(r"\d{2}:\d{2}(:\d{2})?")

@@ -37,6 +37,15 @@ def test_sbatch_sets_the_variables_of_its_options() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("words", "tasks"),
+    [("--ntasks-per-node=4", "4"), ("-N 2 --ntasks-per-node=4", "8"), ("-n 3 -N 2", "3"), ("-N 2", "")],
+)
+def test_the_number_of_tasks_is_that_of_all_nodes(words: str, tasks: str) -> None:
+    meant = translation.sbatch([*words.split(), "train.sh"]).words
+    assert f"SLURM_NTASKS={tasks}" in meant if tasks else not any(word.startswith("SLURM_NTASKS=") for word in meant)
+
+
 def test_options_without_a_counterpart_are_named_with_their_values_left_out() -> None:
     asked = translation.sbatch(["--exclusive", "-C", "avx", "--nodelist=n1", "--parsable", "train.sh"])
     assert asked.words[-1] == "train.sh"

@@ -50,6 +50,8 @@ def test_a_time_limit_is_read_as_sbatch_reads_it(text: str, seconds: int) -> Non
         "0.5s",
         "5ms",
         "2w",
+        f"{'9' * 400}d",
+        "٢h",
     ],
 )
 def test_another_time_limit_is_refused_with_what_is_allowed(text: str) -> None:
