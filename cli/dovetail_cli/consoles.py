@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from dovetail.kube.auth.connection import load_connection
+from dovetail_cli.cluster.connection import load
 from dovetail_cli.ui.errors import CommandError, NoConnectionError, UsageError
 
 # The port of the console on this machine; any free one where it is taken.
@@ -72,7 +72,7 @@ def open_local(*, kubeconfig: str | None, context: str | None, port: int | None,
     from dovetail_gateway import local
     from dovetail_gateway.access.codes import CODE_SECONDS
 
-    connection = load_connection(Path(kubeconfig) if kubeconfig else None, context=context)
+    connection = load(kubeconfig, context=context)
     logs.configure(level="warning", fmt="console")
 
     async def serve(at: int) -> None:
@@ -107,7 +107,7 @@ def open_at(url: str, *, kubeconfig: str | None, context: str | None, browser: b
         raise UsageError(
             f'--gateway "{url}": must begin with http:// or https://; write for example https://gpu.example'
         )
-    connection = load_connection(Path(kubeconfig) if kubeconfig else None, context=context)
+    connection = load(kubeconfig, context=context)
     token = connection.read_token()
     if not token:
         raise CommandError(f"{connection.source} has no token for {url}: without --gateway, a gateway runs here")

@@ -68,7 +68,10 @@ class _Server(MCPServer):
 
 
 async def serve(where: Where, *, read_only: bool) -> None:
-    """Serve the client on standard input and output until it ends. Raises `KubeconfigError`."""
+    """Serve the client on standard input and output until it ends.
+
+    Raises `NoConnectionError` and `KubeconfigError`.
+    """
     async with opened(where) as session:
         await build(session, read_only=read_only).run_stdio_async()
 

@@ -14,7 +14,7 @@ _FIRST_POINTS: Final = 16
 _HEAD: Final = struct.Struct("<iqi")
 _FORMAT: Final = 2
 _COLUMNS: Final = len(HELD)
-# A sample may lack these, so each has a count of its own. The first count is that of the other columns.
+# A sample may lack memory and power, so each has a count of its own. All other columns have that of `promised`.
 _COUNTED: Final = [at for at, column in enumerate(HELD) if column.name in {"promised", "memory_used", "power"}]
 _COUNTS: Final = len(_COUNTED)
 _COUNT_OF: Final = [_COUNTED.index(at) if at in _COUNTED else 0 for at in range(_COLUMNS)]
