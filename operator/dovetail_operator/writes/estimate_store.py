@@ -125,5 +125,6 @@ def _times(text: str) -> dict[str, str]:
     """Read what `keep` wrote. Raises `UnreadableError` and `ValueError` for other text."""
     found = decode(text, as_type=dict[str, str])
     for at in found.values():
-        moment(at)
+        if moment(at).tzinfo is None:
+            raise ValueError(f"{at} has no time zone")
     return found

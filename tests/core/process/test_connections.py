@@ -3,11 +3,13 @@
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable, Coroutine
 from errno import ECONNABORTED
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from aiohttp import web
 
 from dovetail.process import connections
@@ -16,6 +18,7 @@ from tests.authority import Authority
 from tests.background import eventually
 
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Run = Callable[[Coroutine[Any, Any, None]], None]
 GET = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
@@ -72,39 +75,53 @@ async def open_until(clients: list[Client], *, number: int) -> None:
     await eventually(lambda: sum(not each.at_eof() and each.exception() is None for each, _ in clients) <= number)
 
 
-async def test_unfinished_handshakes_are_bounded_and_keep_no_one_out(
-    tls: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+# The programs run on uvloop.
+on_each_loop = pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+
+
+@on_each_loop
+def test_unfinished_handshakes_are_bounded_and_keep_no_one_out(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     monkeypatch.setattr(connections, "_HANDSHAKE_SECONDS", 600.0)
     app, known = web.Application(), Connections(Bounds(most=16))
     app.add_routes([web.get("/", answer)])
-    async with listening(app, host="127.0.0.1", port=0, tls=tls[0], connections=known) as port:
-        idle = await asyncio.open_connection("127.0.0.1", port, ssl=tls[1], server_hostname="localhost")
-        others = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))]
-        hostile = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
-        await open_until(hostile, number=15)
-        # Neither another address nor who has finished makes room for them.
-        assert await served(port, tls=tls[1]) == b"HTTP/1.1 200 OK\r\n"
-        idle[1].write(GET)
-        assert await idle[0].readline() == b"HTTP/1.1 200 OK\r\n"
-        assert not others[0][0].at_eof()
-        for _, writer in (idle, *others, *hostile):
-            writer.close()
+
+    async def flooded() -> None:
+        async with listening(app, host="127.0.0.1", port=0, tls=tls[0], connections=known) as port:
+            idle = await asyncio.open_connection("127.0.0.1", port, ssl=tls[1], server_hostname="localhost")
+            others = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))]
+            hostile = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+            await open_until(hostile, number=15)
+            # Neither another address nor who has finished makes room for them.
+            assert await served(port, tls=tls[1]) == b"HTTP/1.1 200 OK\r\n"
+            idle[1].write(GET)
+            assert await idle[0].readline() == b"HTTP/1.1 200 OK\r\n"
+            assert not others[0][0].at_eof()
+            for _, writer in (idle, *others, *hostile):
+                writer.close()
+
+    run(flooded())
     assert known.number == 0
 
 
-async def test_an_unfinished_handshake_ends(
-    tls: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+@on_each_loop
+def test_an_unfinished_handshake_ends(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     monkeypatch.setattr(connections, "_HANDSHAKE_SECONDS", 0.05)
     app = web.Application()
-    async with listening(app, host="127.0.0.1", port=0, tls=tls[0], connections=Connections()) as port:
-        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
-        clients[1][1].write(b"\x16\x03\x01\x02\x00\x01")
-        clients[2][1].write(b"GET / HTTP/1.1\r\n")
-        await open_until(clients, number=0)
-        for _, writer in clients:
-            writer.close()
+
+    async def slow() -> None:
+        async with listening(app, host="127.0.0.1", port=0, tls=tls[0], connections=Connections()) as port:
+            clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            clients[1][1].write(b"\x16\x03\x01\x02\x00\x01")
+            clients[2][1].write(b"GET / HTTP/1.1\r\n")
+            await open_until(clients, number=0)
+            for _, writer in clients:
+                writer.close()
+
+    run(slow())
 
 
 async def test_a_client_that_leaves_before_it_is_accepted_keeps_no_one_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

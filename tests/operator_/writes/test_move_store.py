@@ -59,7 +59,7 @@ async def test_what_is_over_is_not_taken_up(api: Api, client: Client) -> None:
     assert moves.times(now=NOW) == {"a": at(-60)}
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a": "yesterday"}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a": "yesterday"}', '{"a": "2026-01-01T12:00:00"}'])
 async def test_what_cannot_be_read_is_left(api: Api, client: Client, text: str) -> None:
     api.answer(f"GET {ONE}", configmap(movesOfDeleted=text))
     moves = deleted("x")
