@@ -1,5 +1,6 @@
 """Times as people and Slurm write them. Pure: the clock is an argument."""
 
+import math
 import re
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Final
@@ -11,7 +12,7 @@ from dovetail_cli.ui.errors import UsageError
 _CLOCK: Final = re.compile(r"(?:(?:(\d{1,9})-)?(\d{1,9}):)?(\d{1,9}):(\d{2})", re.ASCII)
 # Slurm's days with hours, or with hours and minutes.
 _DAYS: Final = re.compile(r"(\d{1,9})-(\d{1,2})(:\d{2})?", re.ASCII)
-_SPAN: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d|)", re.ASCII)
+_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)", re.ASCII)
 _FROM_NOW: Final = re.compile(r"now\+(\d{1,8})(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)?")
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _HOUR: Final = re.compile(r"\d{2}:\d{2}(:\d{2})?")
@@ -34,7 +35,9 @@ def limit_seconds(text: str) -> int:
         carried = seconds > 59 or (bool(found[2]) and minutes > 59) or (bool(found[1]) and hours > 23)
         total = 0 if carried else ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     elif span and span[2] not in {"", "ms"}:
-        total = int(float(span[1]) * _SPAN_SECONDS[span[2]])
+        # A number of hundreds of digits is infinite.
+        seconds = float(span[1]) * _SPAN_SECONDS[span[2]]
+        total = int(seconds) if math.isfinite(seconds) else 0
     else:
         total = read_whole(text, otherwise=0) * 60
     if total < 1:
