@@ -83,7 +83,8 @@ on_each_loop = pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_unfinished_handshakes_are_bounded_and_keep_no_one_out(
     tls: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
-    monkeypatch.setattr(connections, "_HANDSHAKE_SECONDS", 600.0)
+    for limit in ("_HANDSHAKE_SECONDS", "_HEADERS_SECONDS"):
+        monkeypatch.setattr(connections, limit, 600.0)
     app, known = web.Application(), Connections(Bounds(most=16))
     app.add_routes([web.get("/", answer)])
 
