@@ -36,8 +36,8 @@ def limit_seconds(text: str) -> int:
         total = 0 if carried else ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     elif span and span[2] not in {"", "ms"}:
         # A number of hundreds of digits is infinite.
-        seconds = float(span[1]) * _SPAN_SECONDS[span[2]]
-        total = int(seconds) if math.isfinite(seconds) else 0
+        length = float(span[1]) * _SPAN_SECONDS[span[2]]
+        total = int(length) if math.isfinite(length) else 0
     else:
         total = read_whole(text, otherwise=0) * 60
     if total < 1:
