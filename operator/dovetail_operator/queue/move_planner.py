@@ -1,7 +1,8 @@
 """Moves: plans for waiting jobs, in parallel to the cycles, and the decisions to begin and to give up.
 
 1. A round tries moves for the jobs that a person has requested them for, then, by the rules, for those that have waited
-   long enough. It proves a plan on a copy of what the last survey saw (`dovetail.queue.moves`).
+   long enough; those for which it has no time come first in the next one. It proves a plan on a copy of what the last
+   survey saw (`dovetail.queue.moves`).
 2. A plan that is carried out is a decision for each job that moves. Its status then has the room elsewhere.
 3. Each cycle proves again that the waiting job starts by these moves. Otherwise they are given up.
 
@@ -65,6 +66,8 @@ class Moves:
         self._wake_up = wake_up
         self._now = now
         self._due = asyncio.Event()
+        # The UIDs of the jobs for which the last round had no time. The searches for others may take all of it.
+        self._left: frozenset[str] = frozenset()
 
     def update(self, cycle: Cycle) -> None:
         """Follow up a cycle: give up the moves that start no job any more, and plan others if jobs wait."""
@@ -123,8 +126,10 @@ class Moves:
         async with aclosing(pausable.over(items)) as made:
             found = [each async for each in made]
         plans, clauses = found[0] if found else {}, dict[str, Sentence]()
+        self._left = frozenset(each.candidate.key for each in wanted) - plans.keys()
         for each in wanted:
             if (plan := plans.get(each.candidate.key)) is None:
+                clauses[each.candidate.key] = state.decisions.move_clause(each.candidate.key)
                 continue
             begins = isinstance(plan, MovePlan) and each.applies and self._begin(plan)
             self._count(plan, begins=begins)
@@ -141,7 +146,10 @@ class Moves:
         )
 
     def _wanted(self, cycle: Cycle) -> list["_Wanted"]:
-        """The waiting jobs of a round: those with a request, then those that have waited long enough."""
+        """The waiting jobs of a round: those with a request, then those that have waited long enough.
+
+        Those for which the last round had no time come before the others.
+        """
         rules, asked, others = self._state.moves, list[_Wanted](), list[_Wanted]()
         served = {move.by for job in self._state.store.jobs_that_ran.values() if (move := self._move_of(job))}
         for candidate in order(cycle.waiting):
@@ -155,7 +163,7 @@ class Moves:
             may = rules.mode != "Off" and not self._is_beyond_limit(candidate)
             if may and _waits_since(job) + patience <= cycle.now:
                 others.append(_Wanted(candidate, applies=rules.mode == "Apply", requested=False))
-        return [*asked, *others]
+        return sorted([*asked, *others], key=lambda each: each.candidate.key not in self._left)
 
     def _is_beyond_limit(self, candidate: Candidate) -> bool:
         """Whether a limit keeps the job waiting: no room would help, and the search would take others' time."""

@@ -8,9 +8,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dovetail.api.devices import AllocatedDevice
+from dovetail.api.reasons import moves as says
 from dovetail.engine.model.claims import Claim
 from dovetail.queue.model.candidates import Candidate
-from dovetail.queue.moves.plan import Movable, Move, MovePlan
+from dovetail.queue.moves.plan import Movable, Move, MovePlan, NoPlan
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.job.observation import Notice
 from dovetail_operator.metrics import make_counters
@@ -121,3 +122,26 @@ async def test_a_plan_one_of_whose_jobs_has_changed_is_not_carried_out(
 ) -> None:
     state, changed = await begun(monkeypatch, MEANWHILE[meanwhile])
     assert (dict(state.decisions.moves), changed) == ({}, [])
+
+
+async def test_a_job_for_which_a_round_has_no_time_is_the_first_one_of_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state, sought = moving(), list[list[str]]()
+    state.store.job_changed(make_job("late", gpu=2, priority=40, moveRequestTime=at(0)))
+    state.decisions.set_number("uid-late", number=3)
+
+    def plans(waiting: Sequence[Candidate], **_more: object) -> Mapping[str, NoPlan]:
+        sought.append([each.key for each in waiting])
+        return {waiting[0].key: NoPlan(why=says.NO_JOBS())}
+
+    monkeypatch.setattr(move_search, "plans_for", plans)
+    moves = Moves(
+        state, caches=caches_for(state), counters=make_counters(CollectorRegistry()), changed=lambda _key: None,
+        wake_up=WakeUp(), now=lambda: NOW,
+    )  # fmt: skip
+    for _ in range(3):
+        await moves._round(TimeSlices())
+    assert sought == [["uid-boss", "uid-late"], ["uid-late", "uid-boss"], ["uid-boss", "uid-late"]]
+    clauses = [state.decisions.move_clause(uid).message for uid in ("uid-boss", "uid-late")]
+    assert all("no moves start it" in each for each in clauses), "what was said of the others stays"
