@@ -120,6 +120,7 @@ function useDetails(namespace: string, name: string, listed: JobRow | undefined)
         }
       } catch (error) {
         if (!(error instanceof ApiError)) details.value = null;
+        clearTimeout(again.current);
         again.current = setTimeout(() => failed.value++, AGAIN_MS);
       }
       asking.current = false;
