@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -218,16 +219,17 @@ class TaskCalls:
         return next(row for row in shown["devices"] if (row["node"], row["index"]) == (node, index))
 
 
-async def test_devices_are_numbered_in_the_order_of_nodes_and_no_other_device_exists(
-    client: Client, tasks: TaskCalls
-) -> None:
+async def test_devices_are_numbered_node_by_node_and_no_other_device_exists(client: Client, tasks: TaskCalls) -> None:
     shown = await tasks.until("resources/gpu", holds=lambda found: found["available"])
     stored = await client.get(CONFIGMAPS, name=CONFIGMAP_NAME, as_type=ConfigMap, namespace="dovetail-system")
     numbers = read_indexes(stored.data)
     # Nodes that other tests have added and removed have numbers of their own.
     nodes = {row["node"] for row in shown["devices"]}
     there = [at for at in range(len(numbers)) if numbers[at].node in nodes]
-    assert [numbers[at] for at in there] == sorted(numbers[at] for at in there)
+    # In the order of names are the nodes that report within two seconds: on a busy machine, not all of them.
+    of_nodes = [list(rows) for _, rows in groupby((numbers[at] for at in there), key=lambda device: device.node)]
+    assert len(of_nodes) == len(nodes)
+    assert all(rows == sorted(rows) for rows in of_nodes)
     known = f"{shown['count']} GPUs (cuda:{there[0]}, cuda:{there[1]}, "
     status, refused, _ = await tasks.gateway.ask(
         "POST", "/api/v2/training/start", token=tasks.token, body=TRAINING | {"device": f"cuda:{len(numbers)}"}
