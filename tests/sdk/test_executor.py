@@ -503,6 +503,15 @@ def test_values_that_end_in_another_order_come_in_that_of_the_arguments(clock: l
     assert list(mapping(made).map(abs, [0, 1, 2])) == [0, 11, 22]
 
 
+def test_the_end_of_an_executor_waits_for_a_map_beyond_the_time_of_its_values(clock: list[float]) -> None:
+    made = Mapped(count=2, clock=clock, over={0})
+    executor = mapping(made)
+    assert next(executor.map(abs, [0, 1], timeout=30)) == 0
+    made.after = {1}
+    executor.shutdown()
+    assert made.waited == [30, None]
+
+
 def test_a_map_of_nothing_asks_nothing_and_one_of_several_iterables_ends_with_the_shortest() -> None:
     asked: list[Any] = []
     client = SimpleNamespace(map=lambda _function, *columns, **options: asked.append((columns, options)) or [])

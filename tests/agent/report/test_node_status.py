@@ -96,6 +96,7 @@ def test_the_totals_of_a_tenant_go_on_from_the_report_before_also_in_another_pro
         pytest.param(0, {}, {}, 0, id="idle"),
         pytest.param(3000, {}, {}, 3000, id="a stranger alone"),
         pytest.param(9000, {"a": 6000}, {"a": 8000}, 3000, id="a stranger beside a tenant"),
+        pytest.param(9000, {}, {"a": 8000}, 9000, id="a stranger where the tenant uses nothing yet"),
         pytest.param(9000, {"a": 9000}, {"a": 8000}, 1000, id="a tenant beyond its promise"),
         pytest.param(9000, {"a": 3000, "b": 6000}, {"a": 4000, "b": 8000}, 0, id="tenants within their promises"),
         pytest.param(9000, None, {"a": 8000}, 1000, id="processes cannot be told apart"),

@@ -34,6 +34,10 @@ def test_a_device_that_kubelet_assigned_is_in_use_as_its_node_reports() -> None:
     reporting = msgspec.structs.replace(gpunode, status=status)
     found = take([reporting], pods=[pod], scheduler="Running", namespace="default")
     assert [use.status(namespace="default") for use in found.devices] == ["Available", "In use by job 5"]
+    # kubelet has freed the device of a pod that has ended, whatever the last report says.
+    ended = make_pod("p5", asks={"nvidia.com/gpu": "1"}, labels={names.LABEL_JOB_NUMBER: "5"}, phase="Succeeded")
+    found = take([reporting], pods=[ended], scheduler="Running", namespace="default")
+    assert [use.status(namespace="default") for use in found.devices] == ["Available", "Available"]
 
 
 @pytest.mark.parametrize(

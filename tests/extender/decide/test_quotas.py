@@ -49,6 +49,15 @@ async def test_a_pod_beyond_its_namespaces_quota_is_told_the_numbers(api: ApiSer
     assert await refused(face, make_pod("third", "1")) == set()
 
 
+async def test_a_quota_that_has_only_a_parent_brings_its_limits(api: ApiServer, face: Face) -> None:
+    api.put("gpuquotas", make_quota("all", limit={"gpus": 4}))
+    await limit(api, face, namespaces=["default"], parent="all")
+    await run(api, face, "first", "3")
+    (sentence,) = await refused(face, make_pod("second", "2", milli=2000))
+    assert "4 GPUs, 3 run, this pod needs 2" in sentence
+    assert await refused(face, make_pod("third", "1")) == set()
+
+
 async def test_a_share_counts_as_such(api: ApiServer, face: Face) -> None:
     await limit(api, face, per="Namespace", limit={"gpus": 1})
     assert await refused(face, make_share("half")) == set()

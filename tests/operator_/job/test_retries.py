@@ -250,11 +250,11 @@ def test_each_failure_that_counts_doubles_the_pause() -> None:
 
 
 def test_what_ends_run_after_run_at_no_price_is_tried_ever_less_often_until_one_lasts() -> None:
-    def pause(*run_seconds: float) -> float:
+    def pause(*run_seconds: float, held: int | None = None) -> float:
         runs = [
-            {"number": 1, "reason": "PodFailurePolicy", "message": "m", "counted": False,
-             "startTime": at(-ran), "endTime": at(0)}
-            for ran in run_seconds
+            {"number": 1, "reason": "Suspended" if number == held else "PodFailurePolicy", "message": "m",
+             "counted": False, "startTime": at(-ran), "endTime": at(0)}
+            for number, ran in enumerate(run_seconds)
         ]  # fmt: skip
         due = due_again(make_job(status={"attempts": runs, "attempt": 2}))
         assert due is not None
@@ -262,6 +262,8 @@ def test_what_ends_run_after_run_at_no_price_is_tried_ever_less_often_until_one_
 
     assert [pause(*[5.0] * many) for many in (1, 2, 3, 5, 16)] == [2, 4, 8, 32, 360]
     assert (pause(5, 5, 3600, 5, 5), pause(5, 5, 3600)) == (4, 2)
+    # Nothing failed in a run that its user ended.
+    assert (pause(5, 5, 5, 5, held=1), pause(5, 5, held=0), pause(5, 5, held=1)) == (4, 2, 0)
 
 
 def test_while_it_rests_the_job_says_until_when_and_why() -> None:
