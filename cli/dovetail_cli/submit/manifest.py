@@ -22,13 +22,14 @@ from dovetail.api.gpujob import (
     SweepSpec,
     TemplateMetadata,
     TopologySpec,
+    spec_of,
     template_of,
 )
 from dovetail.api.meta import ObjectMeta
 from dovetail.formats import quantities
 from dovetail.gpu import memory_strategy
 from dovetail.gpu.request import MAX_NOMINAL_GB, GPURequest, RequestError, parse
-from dovetail.jobs.display_name import object_name
+from dovetail.jobs.display_name import display_name, object_name
 from dovetail_cli.submit.options.of_spec import one_of
 from dovetail_cli.submit.pod_options import Volume, container_fields, pod_fields
 from dovetail_cli.ui import times
@@ -41,6 +42,9 @@ _CONDA_ENV: Final = re.compile(r"/?[A-Za-z0-9_][A-Za-z0-9._/-]*")
 _MOST_WORKERS: Final = 1024
 _MOST_CONCURRENT: Final = 100_000
 _GIB: Final = 1024
+_SLURM_JOB: Final = "SLURM_JOB_ID"
+# Of several workers, each runs the script, and a variable of the job cannot say which one it is.
+_OF_ONE_SLURM_NODE: Final = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,6 +353,30 @@ def with_spec(job: GPUJob, *, spec: Mapping[str, Any]) -> GPUJob:
     """The job with another pod spec."""
     template = template_of(spec, metadata=job.spec.template.metadata)
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template))
+
+
+def with_slurm_variables(job: GPUJob) -> GPUJob:
+    """The job with those variables that `#SBATCH` lines and sbatch's options alone do not say.
+
+    Any other job is unchanged: libraries take these variables as a sign of Slurm.
+    """
+    spec = spec_of(job.spec.template)
+    first, *others = spec["containers"]
+    env = {each["name"]: each for each in first.get("env") or ()}
+    if _SLURM_JOB not in env:
+        return job
+    # A directory that goes along to a cluster has its path later; the script starts in it.
+    found = _slurm_variables(job) | {"SLURM_SUBMIT_DIR": first.get("workingDir") or "."}
+    missing = [{"name": name, "value": value} for name, value in found.items() if name not in env]
+    return with_spec(job, spec={**spec, "containers": [{**first, "env": [*env.values(), *missing]}, *others]})
+
+
+def _slurm_variables(job: GPUJob) -> dict[str, str]:
+    workers = str(job.spec.workers)
+    found = {"SLURM_JOB_NAME": display_name(job.metadata), "SLURM_JOB_NUM_NODES": workers, "SLURM_NNODES": workers}
+    if job.spec.gpu is not None and (request := parse(job.spec.gpu)).whole:
+        found["SLURM_GPUS_ON_NODE"] = str(request.count)
+    return found | (_OF_ONE_SLURM_NODE if job.spec.workers == 1 else {})
 
 
 def _container(submission: Submission) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from dovetail_cli.submit import (
     create,
     manifest,
     on_cluster,
-    sbatch,
     scripts,
     terminal,
 )
@@ -104,7 +103,7 @@ class _Steps:
         # 2. The jobs that it waits for.
         wanted = await self._after_others(prepared.submission, cluster=cluster)
         # 3. The object, and what goes along with it.
-        job = sbatch.completed(manifest.build(wanted, namespace=cluster.namespace))
+        job = manifest.with_slurm_variables(manifest.build(wanted, namespace=cluster.namespace))
         await create.check_free(cluster, name=job.metadata.name)
         sent = await on_cluster.completed(
             job, prepared=prepared, asked=self.asked, cluster=cluster, dry_run=self.dry_run

@@ -5,7 +5,7 @@ from typing import Any
 from dovetail.api.gpujob import ArraySpec, GPUJob, spec_of
 from dovetail.gpu.request import parse
 from dovetail_cli.submit import manifest
-from dovetail_cli.submit.sbatch import completed
+from dovetail_cli.submit.manifest import with_slurm_variables
 
 NUMBER = "$(DOVETAIL_JOB_ID)"
 
@@ -21,7 +21,7 @@ def variables(job: GPUJob) -> dict[str, str]:
 
 def test_a_job_of_one_worker_is_what_slurm_calls_a_batch_script() -> None:
     env = {"SLURM_JOB_ID": NUMBER, "SLURM_NTASKS": "4", "LR": "0.1"}
-    assert variables(completed(job(env=env, request=parse("2(A100)"), workdir="/home/ada/run"))) == {
+    assert variables(with_slurm_variables(job(env=env, request=parse("2(A100)"), workdir="/home/ada/run"))) == {
         **env,
         "SLURM_JOB_NAME": "Train_1",
         "SLURM_JOB_NUM_NODES": "1",
@@ -35,7 +35,9 @@ def test_a_job_of_one_worker_is_what_slurm_calls_a_batch_script() -> None:
 
 
 def test_a_variable_says_nothing_that_differs_between_tasks_or_workers() -> None:
-    found = variables(completed(job(env={"SLURM_JOB_ID": NUMBER}, workers=2, array=ArraySpec(indexes="0-3"))))
+    found = variables(
+        with_slurm_variables(job(env={"SLURM_JOB_ID": NUMBER}, workers=2, array=ArraySpec(indexes="0-3")))
+    )
     assert found == {
         "SLURM_JOB_ID": NUMBER,
         "SLURM_JOB_NAME": "Train_1",
@@ -47,4 +49,4 @@ def test_a_variable_says_nothing_that_differs_between_tasks_or_workers() -> None
 
 def test_a_job_that_is_not_written_for_slurm_is_unchanged() -> None:
     plain = job(env={"LR": "0.1"})
-    assert completed(plain) is plain
+    assert with_slurm_variables(plain) is plain
