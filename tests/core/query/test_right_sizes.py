@@ -147,6 +147,14 @@ def test_teams_add_up_all_measured_runs_and_rows_are_the_latest_of_a_name() -> N
     assert (team.savable_hours, team.saved_hours) == (pytest.approx(21.0), 0.0)
 
 
+def test_a_team_that_has_accepted_all_its_right_sizes_has_its_savings() -> None:
+    device = DEVICE | {"shareMilli": 300, "memoryMiB": 6144}
+    run = {"request": "6G,0.3", "devices": [device], "startTime": "2026-11-03T02:00:00Z"}
+    small = job(load=0.25, spec={"gpu": "1", "rightSize": "6G,0.3"}, metadata=of_project("vision"), **run)
+    (team,) = right_sizes(measured([small], now=NOW)).teams
+    assert (team.project, team.jobs, team.saved_hours) == ("vision", 0, pytest.approx(7.0))
+
+
 def test_what_is_accepted_is_the_part_of_a_device_that_suffices() -> None:
     assert accepted(job(request="2(V100)"), now=NOW) == {"rightSize": "6G,0.3"}
 

@@ -39,6 +39,14 @@ def test_no_end_makes_room_for_more_than_all_that_end() -> None:
     assert reserve(make_job("x", "8"), ledger=ledger, sites={}, leaving=[]) is None
 
 
+def test_whom_devices_are_kept_for_is_said_in_its_namespace_alone() -> None:
+    ledger = make_ledger(a=1)
+    found = reserve(make_job("large"), ledger=ledger, sites={}, leaving=run(ledger, make_job("r", hours=1)))
+    assert found is not None
+    others = [replace(make_job("a"), name=name) for name in ("team/a", "team-b/a", "tea/a", "b/team")]
+    assert ["large" in str(found.words_for(each)) for each in others] == [True, False, False, False]
+
+
 SHAPES = ["1", "2", "3", "4", "0.5", "0.3", "2x4G,0.5"]
 
 
