@@ -5,6 +5,7 @@ requested. No job ends for a move that it did not allow, none ends before room i
 twice, and none is lost.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import hypothesis.strategies as st
@@ -85,11 +86,11 @@ class MachineOfMoves(RuleBasedStateMachine):
         super().__init__()
         self.world = World()
 
-    def begin_in(self, world: World) -> None:
-        """Watch this world in place of the one before."""
+    def begin_in(self, make: Callable[[], World]) -> None:
+        """Watch another world in place of the one before, which ends first: each patches the clock while it lives."""
         self.world.close()
-        self.world = world
-        self.watch, self.laws = Watch(world), Rules(world)
+        self.world = make()
+        self.watch, self.laws = Watch(self.world), Rules(self.world)
 
     def teardown(self) -> None:
         if self.world.operator._task is not None:

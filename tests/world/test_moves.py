@@ -1,6 +1,7 @@
 """A move through the whole operator: killed after each write, and as a state machine."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import hypothesis.strategies as st
@@ -243,7 +244,7 @@ class MovesMachine(MachineOfMoves):
 
     @initialize(seed=st.sampled_from([None, 1, 2, 3]), slow=st.booleans(), allowed=st.booleans())
     def begin(self, *, seed: int | None, slow: bool, allowed: bool) -> None:
-        self.begin_in(World(seed=seed, slow_cycles=slow))
+        self.begin_in(partial(World, seed=seed, slow_cycles=slow))
         spread(self.world, **({"moves": "Restart"} if allowed else {}))
 
     @rule(seconds=st.sampled_from([0.3, 1.0, 3.0, 6.0]))

@@ -6,6 +6,7 @@ What `tests.world.moving` says of a move holds for each, and the budget of the h
 
 from collections import deque
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import hypothesis.strategies as st
@@ -77,7 +78,7 @@ class MovesOfAllKinds(MachineOfMoves):
 
     @initialize(seed=st.sampled_from([None, 1, 2]), slow=st.booleans())
     def begin(self, *, seed: int | None, slow: bool) -> None:
-        self.begin_in(HostileWorld(seed=seed, slow_cycles=slow))
+        self.begin_in(partial(HostileWorld, seed=seed, slow_cycles=slow))
         self.ends = Ends(self.world)
         self.made = 0
         for name in NODES:

@@ -5,6 +5,7 @@ a node. What `tests.world.moving` says of a move holds for each.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import hypothesis.strategies as st
@@ -173,7 +174,7 @@ class SeveralMovesMachine(MachineOfMoves):
 
     @initialize(seed=st.sampled_from([None, 1, 2, 3]), slow=st.booleans(), remain=st.sampled_from([0, 2, 3]))
     def begin(self, *, seed: int | None, slow: bool, remain: int) -> None:
-        self.begin_in(World(seed=seed, slow_cycles=slow))
+        self.begin_in(partial(World, seed=seed, slow_cycles=slow))
         self.remain = remain
         spread(self.world, remain=remain)
         self.together = Together(self.world)
