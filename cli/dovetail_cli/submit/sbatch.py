@@ -243,7 +243,7 @@ def _tasks(said: Mapping[str, str]) -> int:
 
 
 def _variables(said: Mapping[str, str]) -> dict[str, str]:
-    """Slurm's variables that follow from options alone; `manifest.with_slurm_variables` adds the others."""
+    """Slurm's variables that follow from options; `with_slurm_variables` adds the others."""
     number = f"$({names.ENV_JOB_ID})"
     found = {"SLURM_JOB_ID": number, "SLURM_JOBID": number}
     if "ntasks-per-node" in said:
