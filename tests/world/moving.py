@@ -118,12 +118,16 @@ class MachineOfMoves(RuleBasedStateMachine):
         else:
             self.world.restart()
 
-    @rule()
-    def settle(self) -> None:
+    def come_to_rest(self) -> None:
+        """What has begun ends, and what caches hold and statuses count is right."""
         self.world.settle()
         self.world.settle()
         rebuilt.check(self.world)
         self.laws.check_ends()
+
+    @rule()
+    def settle(self) -> None:
+        self.come_to_rest()
         for key, job in self.world.jobs().items():
             move = job.status.move
             assert move is None or not move.by or job.status.phase in {"Queued", "Preempted"}, f"{key}: {move}"

@@ -14,7 +14,6 @@ from hypothesis import settings
 from hypothesis.stateful import initialize, invariant, rule
 
 from dovetail.jobs.moves import MoveRules
-from tests.world import rebuilt
 from tests.world.api import Values
 from tests.world.moving import MachineOfMoves, request
 from tests.world.operator import Operator
@@ -152,10 +151,7 @@ class MovesOfAllKinds(MachineOfMoves):
     @rule()
     def settle(self) -> None:
         """As the base's, without the end of each move: one may be planned on and on."""
-        self.world.settle()
-        self.world.settle()
-        rebuilt.check(self.world)
-        self.laws.check_ends()
+        self.come_to_rest()
 
     @invariant()
     def the_budget_of_the_hour_is_kept(self) -> None:
