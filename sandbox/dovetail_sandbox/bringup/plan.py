@@ -97,7 +97,9 @@ def choose_ports(plan: Plan, *, earlier: State | None, taken: list[int]) -> dict
     names = _ports_of(plan)
     known = {} if earlier is None else earlier.ports
     kept = {name: port for name, port in known.items() if port not in taken and ports.is_free(port)}
-    if GATEWAY_PORT in kept and not ports.reserve(kept[GATEWAY_PORT]):
+    # A port that this process has reserved before stays: the same sandbox had it. Two may want a gateway's.
+    not_reserved = {name for name, port in kept.items() if not ports.reserve(port)}
+    if GATEWAY_PORT in not_reserved:
         del kept[GATEWAY_PORT]
     fresh = ports.choose([name for name in names if name not in kept], taken=[*taken, *kept.values()])
     if GATEWAY_PORT not in kept:

@@ -13,14 +13,15 @@ _NEXT: Final = 100
 
 
 def choose(components: Sequence[str], *, taken: Iterable[int]) -> dict[str, int]:
-    """Choose a port for each component. `taken` has other sandboxes' ports, used or not.
+    """Choose a port for each component, and reserve it. `taken` has other sandboxes' ports, used or not.
 
     The caller holds `state.locked` until the choice is recorded. Raises `SandboxError` if too few are free.
     """
     used = set(taken)
-    # A random start: another user's sandboxes are not in `taken`, and can be starting at this moment.
+    # A random start: sandboxes of other users and state directories are not in `taken`, and see only reservations.
     first = random.SystemRandom().randrange(len(RANGE))
-    free = (port for port in (*RANGE[first:], *RANGE[:first]) if port not in used and is_free(port))
+    free = (port for port in (*RANGE[first:], *RANGE[:first]) if port not in used and is_free(port) and reserve(port))
+    # The components are first: `zip` must not take, and so reserve, one port too many.
     chosen = dict(zip(components, free, strict=False))
     if len(chosen) < len(components):
         raise SandboxError(f"No {len(components)} free ports between {RANGE.start} and {RANGE.stop}.")

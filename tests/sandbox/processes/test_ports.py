@@ -11,6 +11,11 @@ FIRST = 20_500
 _CHOOSE = (
     f"from dovetail_sandbox.processes import ports; print(ports.first_from({FIRST}, taken=[]), flush=True); input()"
 )
+# Of a few ports, so that two that start at once want the same.
+_CHOOSE_TWO = (
+    "from dovetail_sandbox.processes import ports; ports.RANGE = range(20_900, 20_906);"
+    "print(*ports.choose(['a', 'b'], taken=[]).values(), flush=True); input()"
+)
 
 
 def test_every_component_gets_a_port_of_its_own() -> None:
@@ -21,14 +26,17 @@ def test_every_component_gets_a_port_of_its_own() -> None:
 
 
 def test_a_port_of_another_sandbox_is_left_alone_though_nobody_listens() -> None:
-    first = ports.choose(["a", "b"], taken=[])
-    second = ports.choose(["a", "b"], taken=first.values())
+    taken = range(ports.RANGE.start, ports.RANGE.stop - 2)
+    assert set(ports.choose(["a", "b"], taken=taken).values()) == set(ports.RANGE[-2:])
 
-    assert not set(first.values()) & set(second.values())
+
+def test_a_port_that_was_chosen_and_not_yet_bound_is_chosen_by_no_other() -> None:
+    chosen = [number for words in chosen_at_once(_CHOOSE_TWO) for number in words]
+    assert sorted(chosen) == list(range(20_900, 20_906))
 
 
 def test_a_port_on_which_somebody_listens_is_left_alone() -> None:
-    (wanted,) = ports.choose(["a"], taken=[]).values()
+    wanted = next(port for port in ports.RANGE[5000:] if ports.is_free(port))
     others = set(ports.RANGE) - {wanted}
     with socket.create_server(("127.0.0.1", wanted)), pytest.raises(SandboxError):
         ports.choose(["a"], taken=others)
@@ -41,17 +49,21 @@ def test_no_port_left_is_said() -> None:
         ports.choose(["a"], taken=ports.RANGE)
 
 
-def test_sandboxes_that_start_at_once_get_different_ports() -> None:
+def chosen_at_once(program: str) -> list[list[int]]:
+    """The ports that each of three processes chooses while the others run."""
     starting = [
-        subprocess.Popen([sys.executable, "-c", _CHOOSE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
     try:
-        chosen = [int(each.stdout.readline()) for each in starting if each.stdout]
+        return [[int(word) for word in each.stdout.readline().split()] for each in starting if each.stdout]
     finally:
         for each in starting:
             each.communicate("\n")
-    assert sorted(chosen) == [FIRST, FIRST + 1, FIRST + 2]
+
+
+def test_sandboxes_that_start_at_once_get_different_ports() -> None:
+    assert sorted(chosen_at_once(_CHOOSE)) == [[FIRST], [FIRST + 1], [FIRST + 2]]
 
 
 def test_a_port_is_free_again_once_the_program_that_chose_it_has_ended() -> None:
