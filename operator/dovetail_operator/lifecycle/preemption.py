@@ -11,8 +11,9 @@ Without that confirmation the notice is withdrawn. Each step follows from what t
 stop and resume between any two of them.
 
 Without a grace period, one write is notice and end: the status is `Preempted` with the time `at`. Once the watch has
-brought it, the batch Job is suspended: a cycle that saw the suspension first would not know for whom the job ends. The
-job's next status write counts the preemption and clears `at`.
+brought it, the batch Job is suspended: a cycle that saw the suspension first would not know for whom the job ends.
+
+The status write after the suspension counts the preemption and clears `at`, also where the job starts again with it.
 """
 
 from dataclasses import dataclass, replace
@@ -126,9 +127,19 @@ def _ends_now(status: GPUJobStatus) -> bool:
 
 
 def _is_uncounted(seen: Observed) -> bool:
-    """Whether the job has ended without a grace period and its status does not count that yet."""
+    """Whether the job has ended by the notice in its status, and the status does not count that yet.
+
+    One write suspends the batch Job of a job with a grace period and the next one counts that: the operator may have
+    stopped between them, and the job may start again at once.
+    """
     suspended = seen.child is None or (seen.child.spec.suspend and not has_ended(seen.child))
-    return suspended and _ends_now(seen.job.status)
+    return suspended and (_ends_now(seen.job.status) or _was_due(seen))
+
+
+def _was_due(seen: Observed) -> bool:
+    """Whether the status has a running job whose time has come, and nobody holds it, which would end it too."""
+    status, at = seen.job.status, due_at(seen.job.status)
+    return status.phase in {"Starting", "Running"} and at is not None and at <= seen.now and not seen.job.spec.suspend
 
 
 def _counted(before: Preemption, *, at: str | None) -> Preemption:

@@ -129,6 +129,20 @@ def test_a_job_that_runs_again_before_that_write_is_counted_before_it_does() -> 
     assert (outcome.status.phase, outcome.status.preemption) == ("Starting", Preemption(count=1, last_time=at(-10)))
 
 
+def test_a_job_that_was_ended_on_time_and_starts_again_before_its_end_is_counted_is_counted_first() -> None:
+    seen = replace(suspended(preemption=told(-10)), verdict=LET_GO)
+    outcome = reconcile(seen)
+    assert outcome.actions
+    assert is_status_first(seen, outcome=outcome)
+    assert (outcome.status.phase, outcome.status.preemption) == ("Starting", Preemption(count=1, last_time=at(0)))
+
+
+def test_a_job_that_is_suspended_before_its_time_or_by_its_owner_is_not_counted() -> None:
+    early = replace(suspended(preemption=told(10)), verdict=LET_GO)
+    held = suspended(preemption=told(-10), suspend=True)
+    assert [reconcile(each).status.preemption for each in (early, held)] == [Preemption(), Preemption()]
+
+
 def test_a_job_that_succeeds_before_it_is_suspended_is_not_counted() -> None:
     job = make_job(status={"phase": "Preempted", "startTime": at(-600), "preemption": told(0)})
     child = make_child(job, status={"conditions": [condition("Complete")]})
