@@ -156,6 +156,40 @@ async def test_apply_keeps_a_budget_and_records_the_end_in_it(scattered: Jobs, m
     assert await counts(scattered) == [0, 1]
 
 
+@pytest.fixture
+async def scattered_twice(scattered: Jobs) -> Jobs:
+    """`scattered`, and the same on the nodes with T4: `u` and `v` on one each, and `large`, which waits for both of one."""
+    await scattered.submit("u", gpu="1(T4)", moves="Restart", checkpointIntervalSeconds=600)
+    await scattered.phase("Running", "u")
+    await scattered.submit("fills-too", gpu="1(T4)")
+    await scattered.phase("Running", "fills-too")
+    await scattered.submit("v", gpu="1(T4)", moves="Restart", checkpointIntervalSeconds=600)
+    await scattered.phase("Running", "v")
+    await scattered.delete("fills-too")
+    await scattered.submit("large", gpu="2(T4)")
+    await scattered.phase("Queued", "large", reason="Fragmentation")
+    for name in ("x", "y"):
+        await scattered.change(name, moves="Restart")
+    return scattered
+
+
+async def test_apply_of_two_jobs_starts_both_each_by_its_own_moves(scattered_twice: Jobs, move: Plan) -> None:
+    jobs = scattered_twice
+    done = await asyncio.to_thread(move, "apply", "big", "large", "--yes", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)["items"]
+    assert [each["plan"]["job"]["name"] for each in told] == ["big", "large"]
+    moved = [row["job"]["name"] for each in told for row in each["plan"]["moves"]]
+    assert [len({"x", "y"} & set(moved)), len({"u", "v"} & set(moved)), len(moved)] == [1, 1, 2]
+    for each in told:
+        running = await jobs.phase("Running", each["plan"]["job"]["name"])
+        assert running.nodes == each["nodes"]
+    for name in moved:
+        over = await jobs.until(name, lambda found: found.phase == "Running" and not (found.move and found.move.by))
+        assert over.move is not None
+        assert (over.move.count, over.move.reserved) == (1, None)
+
+
 async def test_jobs_that_do_not_say_that_they_may_move_stay(scattered: Jobs, move: Plan) -> None:
     done = await asyncio.to_thread(move, "apply", "big", "--yes")
     assert done.returncode == 1
