@@ -77,7 +77,7 @@ async def _carried_out(
 ) -> list[MovesApplied]:
     """Request the moves of the jobs that have a plan, and wait for their starts.
 
-    Without a start in time, the request is withdrawn.
+    Without a start in time, and by Ctrl-C, the requests are withdrawn.
     """
     began, every = time.monotonic(), [_Followed(job) for job in jobs]
     going = [each for each, plan in zip(every, plans, strict=True) if plan.holds]
@@ -96,18 +96,22 @@ async def _start(cluster: Cluster, *, following: "_Following", timeout_seconds: 
         await reflector.synced.wait()
         following.compare(reflector.store.values())
         for each in following.open:
-            before = each.job.spec.move_request_time
-            await _request(cluster, job=each.job, at=at)
-            each.requests = {before, at}
+            # Before the write, whose answer Ctrl-C may not let come.
+            each.requests = {each.job.spec.move_request_time, at}
+            try:
+                await _request(cluster, job=each.job, at=at)
+            except CommandError:
+                each.requests = set()
+                raise
         with patiently() as say:
             async with asyncio.timeout(timeout_seconds):
                 await following.until_over(say)
-    except (TimeoutError, CommandError) as error:
+    except (TimeoutError, CommandError, asyncio.CancelledError) as error:
         # A later request, from another terminal, is that one's to withdraw.
         for each in following.open:
             if each.job.spec.move_request_time in each.requests:
                 await _request(cluster, job=each.job, at=None)
-        if isinstance(error, CommandError):
+        if not isinstance(error, TimeoutError):
             raise
     finally:
         watching.cancel()

@@ -186,6 +186,20 @@ async def test_the_later_request_of_another_terminal_is_not_withdrawn(
     assert (found.started, len(requested(api))) == (False, 1)
 
 
+async def test_ctrl_c_withdraws_the_request(api: Api, cluster: Cluster) -> None:
+    api.answer(f"GET {JOBS}", listing(object_of(), version=5))
+    api.answer(f"PATCH {BIG}", Answer(body=object_of()), Answer(body=object_of()))
+    waiting = asyncio.create_task(carried_out(cluster))
+    async with asyncio.timeout(60):
+        while not api.of(f"PATCH {BIG}"):  # noqa: ASYNC110 - a request has no event
+            await asyncio.sleep(0.01)
+        # What asyncio makes of Ctrl-C.
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert requested(api)[-1] is None
+
+
 async def test_a_request_that_is_refused_withdraws_those_before_it(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {JOBS}", listing(object_of(), object_of("other"), version=5))
     api.answer(f"PATCH {BIG}", Answer(body=object_of()), Answer(body=object_of()))
