@@ -158,7 +158,7 @@ async def test_apply_keeps_a_budget_and_records_the_end_in_it(scattered: Jobs, m
 
 @pytest.fixture
 async def scattered_twice(scattered: Jobs) -> Jobs:
-    """`scattered`, and the same on the nodes with T4: `u` and `v` on one each, and `large`, which waits for both of one."""
+    """`scattered`, and the same on the nodes with T4: `u` and `v`, and `large`, which waits for both of one."""
     await scattered.submit("u", gpu="1(T4)", moves="Restart", checkpointIntervalSeconds=600)
     await scattered.phase("Running", "u")
     await scattered.submit("fills-too", gpu="1(T4)")
