@@ -1,5 +1,7 @@
 // Moves: which running jobs could restart elsewhere so that waiting jobs start, with the devices before and after.
+import { computed } from "@preact/signals";
 import { Combine } from "lucide";
+import { useMemo } from "preact/hooks";
 import { usePolled } from "../../api/polled";
 import type { JobRow, MovesAnswer, MovesList, NodeRow } from "../../api/types";
 import { Card } from "../../design/card";
@@ -8,7 +10,7 @@ import { Empty, Skeleton } from "../../design/empty";
 import { Select } from "../../design/field";
 import { Table } from "../../design/table";
 import { duration, number } from "../../format";
-import { jobs, job as jobOf, keyOf, nodes } from "../../live/store";
+import { currentAt, jobs, job as jobOf, keyOf, nodes } from "../../live/store";
 import { called, JobLink, NodeLink, Said } from "../../parts/basics";
 import { promisedOf } from "../../parts/use";
 import { place, setQuery } from "../../router";
@@ -21,14 +23,16 @@ const STAR = "★";
 // In place of jobs in the address: all that wait for scattered room, as many as the gateway plans for at once.
 const ALL = "all";
 const MOST_JOBS = 20;
+const round = computed(() => Math.floor(currentAt.value / AGAIN_MS));
 
 // Shown where room is free but scattered, or where the address names jobs.
 export function Moves() {
   const asked = place.value.query.get("moves") ?? "";
   const scattered = jobs.value.filter((job) => job.phase === "Queued" && job.reason === SCATTERED).map(keyOf);
   const offered = asked && asked !== ALL && !scattered.includes(asked) ? [asked, ...scattered] : scattered;
+  // In a busy cluster the jobs that wait change each second, and each answer is a search.
+  const keys = useMemo(() => (asked === ALL ? scattered.slice(0, MOST_JOBS) : asked.split(",").filter(Boolean)), [asked, scattered.length > 0, round.value]);
   if (!offered.length) return null;
-  const keys = asked === ALL ? scattered.slice(0, MOST_JOBS) : asked.split(",").filter(Boolean);
   const name = (asked: string) => asked.split(",").map((key) => called(jobOf(key) ?? { number: null, name: key })).join(", ");
   const all: [string, string][] = scattered.length > 1 ? [[ALL, t("movesAll", Math.min(scattered.length, MOST_JOBS))]] : [];
   return (
