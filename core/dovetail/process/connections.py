@@ -5,8 +5,10 @@ that send one byte a second would stay connected indefinitely.
 """
 
 import asyncio
+import math
 import socket
 import ssl
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -32,11 +34,32 @@ _MOST_CONNECTIONS: Final = 256
 _LINGER_SECONDS: Final = 1.0
 _ACCEPT_AGAIN_SECONDS: Final = 1.0
 _BACKLOG: Final = 100
+_LOG_AGAIN_SECONDS: Final = 60.0
 _READ_BYTES: Final = 16 << 10
 _HEADER_BYTES: Final = 8190
 _LONG: Final = "the request line or a header is too long"
 _NO_HTTP: Final = "this is no HTTP/1.1 request"
 log = logs.get_logger("dovetail.connections")
+
+
+class _Seldom:
+    """Logs what a client can cause as often as it likes: once a minute, with how often it was left out since."""
+
+    def __init__(self) -> None:
+        # By event.
+        self._at: dict[str, float] = {}
+        self._left_out: Counter[str] = Counter()
+
+    def info(self, event: str, **values: str) -> None:
+        now = time.monotonic()
+        if now - self._at.get(event, -math.inf) < _LOG_AGAIN_SECONDS:
+            self._left_out[event] += 1
+            return
+        self._at[event] = now
+        log.info(event, **values, left_out=self._left_out.pop(event, 0))
+
+
+_seldom = _Seldom()
 
 
 class Refuse(Protocol):
@@ -135,7 +158,7 @@ class Connections:
     def add(self, connection: "_Connection", *, transport: asyncio.Transport) -> None:
         """Add a connection. Beyond a bound, close another one that waits for its client, or else this one."""
         if not self._has_room(connection.address):
-            log.info("too many connections: a new one is closed", address=connection.address)
+            _seldom.info("too many connections: a new one is closed", address=connection.address)
             connection.end()
             return
         self._waiting[transport] = connection
@@ -162,7 +185,7 @@ class Connections:
         """Close the connection that has waited longest for its client and is no user's; False if there is none."""
         for transport, each in self._waiting.items():
             if not each.user and address in {None, each.address}:
-                log.info("too many connections: the one that waits longest is closed", address=each.address)
+                _seldom.info("too many connections: the one that waits longest is closed", address=each.address)
                 del self._waiting[transport]
                 self._uncount(each)
                 each.end()
@@ -273,7 +296,7 @@ class _RequestHandler(web.RequestHandler):
         """The answer to what aiohttp cannot read."""
         if not isinstance(exc, HttpProcessingError):
             return super().handle_error(request, status, exc, message)
-        log.info("a request cannot be read", error=type(exc).__name__)
+        _seldom.info("a request cannot be read", error=type(exc).__name__)
         response = self._refuse(status, sentence=_LONG if isinstance(exc, LineTooLong) else _NO_HTTP)
         response.force_close()
         return response
@@ -341,7 +364,7 @@ class _Listener:
         if len(self._handshakes) < self._most:
             return
         ((address, _),) = Counter(self._handshakes.values()).most_common(1)
-        log.info("too many handshakes: the oldest one of an address is closed", address=address)
+        _seldom.info("too many handshakes: the oldest one of an address is closed", address=address)
         oldest = next(task for task, of in self._handshakes.items() if of == address)
         del self._handshakes[oldest]
         oldest.cancel()

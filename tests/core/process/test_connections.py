@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from dovetail.process import connections
 from dovetail.process.connections import Bounds, Connections, listening
@@ -137,6 +138,22 @@ async def test_a_client_that_leaves_before_it_is_accepted_keeps_no_one_waiting(m
 
     monkeypatch.setattr(loop, "sock_accept", sock_accept)
     assert (await talk(GET)).startswith(b"HTTP/1.1 200")
+
+
+def test_what_a_client_causes_over_and_over_is_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, seldom = [100.0], connections._Seldom()
+    monkeypatch.setattr(connections.time, "monotonic", lambda: now[0])
+    with capture_logs() as said:
+        for _ in range(1000):
+            seldom.info("too many", address="::1")
+        seldom.info("unreadable", error="LineTooLong")
+        now[0] += 61
+        seldom.info("too many", address="::2")
+    assert [(each["event"], each.get("address"), each["left_out"]) for each in said] == [
+        ("too many", "::1", 0),
+        ("unreadable", None, 0),
+        ("too many", "::2", 999),
+    ]
 
 
 async def test_a_client_that_has_dialled_ahead_sends_its_first_request_later() -> None:
