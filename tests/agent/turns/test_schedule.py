@@ -145,7 +145,10 @@ class Node(RuleBasedStateMachine):
     @rule(after=st.floats(0, 3))
     def look(self, after: float) -> None:
         self.now += after
+        before = self.turns.standings
         self.turns = step(self.turns, contenders=self.tenants.values(), now=self.now, turn_seconds=TURN)
+        for uid in before.keys() & self.turns.standings.keys():
+            assert self.turns.standings[uid].charged_seconds >= before[uid].charged_seconds, "what was run is forgotten"
         self.waits = {uid: self.waits.get(uid, self.now) for uid in self.turns.waiting}
 
     @rule(turns=st.integers(1, 30))

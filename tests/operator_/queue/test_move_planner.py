@@ -10,8 +10,10 @@ from prometheus_client import CollectorRegistry
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.reasons import moves as says
 from dovetail.engine.model.claims import Claim
+from dovetail.queue.inputs.candidates import destination_key
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.moves.plan import Movable, Move, MovePlan, NoPlan
+from dovetail.queue.moves.search import Queue
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.job.observation import Notice
 from dovetail_operator.metrics import make_counters
@@ -22,7 +24,7 @@ from dovetail_operator.queue.time_slices import TimeSlices
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.state import State
 from tests.core.engine.builders import make_ask
-from tests.operator_.builders import NOW, at, make_child, make_job
+from tests.operator_.builders import NOW, at, make_child, make_job, make_state
 from tests.operator_.queue.test_preemption_candidates import with_boss
 
 CLAIM: Final = Claim(
@@ -50,6 +52,13 @@ def plan_of(waiting: Sequence[Candidate]) -> dict[str, MovePlan]:
     }
 
 
+def planner(state: State, *, changed: Callable[[str], None] = lambda _key: None) -> Moves:
+    return Moves(
+        state, caches=caches_for(state), counters=make_counters(CollectorRegistry()), changed=changed,
+        wake_up=WakeUp(), now=lambda: NOW,
+    )  # fmt: skip
+
+
 async def begun(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[State], object]) -> tuple[State, list[str]]:
     """The state after a round of plans, and which jobs it marked as changed."""
     state, changed = moving(), list[str]()
@@ -60,11 +69,7 @@ async def begun(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[State], ob
         return found
 
     monkeypatch.setattr(move_search, "plans_for", plans)
-    moves = Moves(
-        state, caches=caches_for(state), counters=make_counters(CollectorRegistry()), changed=changed.append,
-        wake_up=WakeUp(), now=lambda: NOW,
-    )  # fmt: skip
-    await moves._round(TimeSlices())
+    await planner(state, changed=changed.append)._round(TimeSlices())
     return state, changed
 
 
@@ -136,12 +141,47 @@ async def test_a_job_for_which_a_round_has_no_time_is_the_first_one_of_the_next(
         return {waiting[0].key: NoPlan(why=says.NO_JOBS())}
 
     monkeypatch.setattr(move_search, "plans_for", plans)
-    moves = Moves(
-        state, caches=caches_for(state), counters=make_counters(CollectorRegistry()), changed=lambda _key: None,
-        wake_up=WakeUp(), now=lambda: NOW,
-    )  # fmt: skip
+    moves = planner(state)
     for _ in range(3):
         await moves._round(TimeSlices())
     assert sought == [["uid-boss", "uid-late"], ["uid-late", "uid-boss"], ["uid-boss", "uid-late"]]
     clauses = [state.decisions.move_clause(uid).message for uid in ("uid-boss", "uid-late")]
     assert all("no moves start it" in each for each in clauses), "what was said of the others stays"
+
+
+WAITING: Final = ("uid-low", "uid-boss", "uid-late")
+
+
+def ended_for_its_move(*, room: bool) -> State:
+    """A job ended for the boss: its room on another node is there, or a GPU of it is gone. Another one wants moves."""
+    state = make_state(a=2, b=2 if room else 1)
+    boss(state, version="20")
+    state.store.job_changed(make_job("late", gpu=2, moveRequestTime=at(0)))
+    reserved = {"time": at(60), "nodes": [{"name": "b", "workers": 1}], "kept": [{"name": "b", "keeps": ["2"]}]}
+    status = {"phase": "Preempted", "move": {"by": "uid-boss", "count": 1, "lastTime": at(-5), "reserved": reserved}}
+    job = make_job("low", gpu=2, priority=10, status=RUNNING | status)
+    state.store.job_changed(job)
+    for number, uid in enumerate(WAITING, start=1):
+        state.decisions.set_number(uid, number=number)
+    state.store.child_changed(make_child(job, uid="child", suspend=True))
+    return state
+
+
+@pytest.mark.parametrize("room", [True, False])
+async def test_a_proof_counts_each_waiting_job_once_in_its_room_or_in_its_queue(
+    monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    state, sought = ended_for_its_move(room=room), list[Queue]()
+
+    def together(_wanted: Sequence[Candidate], *, queue: Queue, **_more: object) -> dict[str, MovePlan | NoPlan]:
+        sought.append(queue)
+        return {}
+
+    monkeypatch.setattr(move_search, "plan_together", together)
+    await planner(state)._round(TimeSlices())
+    (queue,) = sought
+    claimed = {claim.key for claim in queue.ledger.claims()}
+    has_room = {uid for uid in WAITING if f"{destination_key(uid)}/0" in claimed}
+    waits = [each.key for each in queue.waiting]
+    assert sorted([*waits, *has_room]) == sorted(WAITING)
+    assert has_room == ({"uid-low"} if room else set())

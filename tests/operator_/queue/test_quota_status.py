@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from math import log
 from typing import Any
 
 import msgspec
@@ -9,19 +10,23 @@ import pytest
 from structlog.testing import capture_logs
 
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
+from dovetail.formats.timestamps import moment
 from dovetail.kube.client import Client
+from dovetail.queue.limits.quotas import DEFAULT_HALF_LIFE_SECONDS
 from dovetail_operator.queue.quota_status import QuotaStatusWriter, is_news
 from dovetail_operator.state.state import State
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import NO_ROOM, NOW, at, make_job, make_state
-from tests.operator_.queue.test_quotas import add, plain
+from tests.operator_.queue.test_quotas import HOUR, add, plain
 
 PATH = "/apis/dovetail.dev/v1beta1/gpuquotas/{}/status"
 
 
-def make_quota(name: str = "q", *, version: str = "5", status: dict[str, Any] | None = None) -> dict[str, Any]:
+def make_quota(
+    name: str = "q", *, version: str = "5", status: dict[str, Any] | None = None, **spec: Any
+) -> dict[str, Any]:
     metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": version}
-    return {"metadata": metadata, "spec": {"limit": {"gpus": 8}}, "status": status or {}}
+    return {"metadata": metadata, "spec": {"limit": {"gpus": 8}, **spec}, "status": status or {}}
 
 
 class Rig:
@@ -91,6 +96,23 @@ async def test_jobs_that_wait_are_counted_by_their_verdicts(rig: Rig) -> None:
 async def test_a_quota_that_was_changed_or_deleted_meanwhile_holds_up_no_other(rig: Rig, status: int) -> None:
     found = await rig.note(("q", refusal(status)), written("r"))
     assert [body["metadata"]["uid"] for body in found] == ["uid-q", "uid-r"]
+
+
+@pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 0.9])
+async def test_over_many_writes_the_use_grows_by_the_time_that_was_held(rig: Rig, part: float) -> None:
+    """Writes come at any part of a second, and their times have whole seconds."""
+    rig.state.store.quotas.drop("r")
+    add(rig.state, make_job(gpu=1, status={"phase": "Running", "startTime": at(-HOUR)}), runs=True)
+    status = dict[str, Any]()
+    for version, seconds in enumerate((0, 60, 121, 700, 761), start=6):
+        rig.put(make_quota("q", version=str(version), status=status, shares=1))
+        rig.seconds = seconds + part
+        (body,) = await rig.note(written("q"))
+        status |= body["status"]
+        held = HOUR + (moment(status["asOf"]) - NOW).total_seconds()
+        left = 0.5 ** (held / DEFAULT_HALF_LIFE_SECONDS)
+        used = (1 - left) * DEFAULT_HALF_LIFE_SECONDS / log(2)
+        assert status["uses"][0]["gpuSeconds"] == pytest.approx(used, abs=0.01)
 
 
 def test_the_order_of_uses_and_what_time_adds_are_no_news() -> None:

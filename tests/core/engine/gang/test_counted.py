@@ -6,14 +6,15 @@ from random import Random
 
 import pytest
 
+from dovetail.api.gpujob import Workload
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.replacement import replace_lost
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Ask, Claim
-from dovetail.engine.model.topology import Topology
+from dovetail.engine.model.topology import DEFAULT_LEVELS, Topology
 from dovetail.engine.score.fit_cache import FitCache
-from tests.core.engine.builders import make_ask
-from tests.core.engine.gang.counted import Cluster, allowed, capacities, draw_topology, grown, together
+from tests.core.engine.builders import hold_devices, make_ask
+from tests.core.engine.gang.counted import Cluster, Place, allowed, capacities, draw_topology, grown, together
 from tests.core.engine.gang.rules import assert_kept, assert_not_beyond
 
 
@@ -137,3 +138,49 @@ def test_an_elastic_gang_that_is_spread_starts_in_whole_groups(seed: int) -> Non
         assert least <= len(found) <= 3 * size
         assert_kept(found, topology=topology, ledger=cluster.ledger)
         assert_not_beyond(found, ledger=cluster.ledger)
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_a_gang_of_parts_starts_exactly_where_a_domain_takes_its_workers_one_by_one(seed: int) -> None:
+    """On devices with tenants of both workloads, whose limits differ."""
+    random = Random(seed)
+    cluster = Cluster(random)
+    cluster.ledger.set_tenant_limits(
+        training_per_device=random.randint(1, 3), inference_per_device=random.randint(1, 8)
+    )
+    workload: Workload = random.choice(["Training", "Inference"])
+    part = random.choice(["0.2", "0.1", "0.3"])
+    _add_tenants(cluster)
+    level = random.choice(["zone", "rack", "host"])
+    topology = Topology(levels=DEFAULT_LEVELS, required=level)
+    ask = replace(make_ask(part, workload=workload), topology=topology)
+    workers = random.randint(2, 12)
+    found = place(cluster.ledger, ask=ask, workers=workers, key="x")
+    domains: dict[Place, list[str]] = {}
+    for node in cluster.gpus:
+        if (at := cluster.place_of(node, level=level, topology=topology)) is not None:
+            domains.setdefault(at, []).append(node)
+    most = max((_taken_one_by_one(cluster, ask=ask, nodes=nodes) for nodes in domains.values()), default=0)
+    assert isinstance(found, Shortage) == (most < workers), f"{found}: a domain takes {most} of {workers}"
+
+
+def _add_tenants(cluster: Cluster) -> None:
+    """On devices that nothing holds yet, tenants of either workload."""
+    random = cluster.random
+    for node, free in cluster.free.items():
+        for index in range(cluster.gpus[node] - free, cluster.gpus[node]):
+            for number in range(random.randint(0, 3)):
+                kind: Workload = random.choice(["Training", "Inference"])
+                hold_devices(
+                    cluster.ledger, node, index, key=f"{node}-{index}-{number}", share_milli=100, mode="Fractional",
+                    workload=kind,
+                )  # fmt: skip
+
+
+def _taken_one_by_one(cluster: Cluster, *, ask: Ask, nodes: Sequence[str]) -> int:
+    """How many workers go to the nodes, each alone. They are alike, so that the order does not matter."""
+    ledger, count = cluster.ledger.copy(), 0
+    while not isinstance(found := place(ledger, ask=ask.alone, workers=1, key=f"x{count}", nodes=nodes), Shortage):
+        ledger.commit_all(found)
+        count += 1
+    return count
