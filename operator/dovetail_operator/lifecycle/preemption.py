@@ -137,7 +137,7 @@ def _is_uncounted(seen: Observed) -> bool:
 
 
 def _was_due(seen: Observed) -> bool:
-    """Whether the status has a running job whose time has come, and nobody holds it, which would end it too."""
+    """Whether the status has a running job whose time has come. A hold would have ended the job too."""
     status, at = seen.job.status, due_at(seen.job.status)
     return status.phase in {"Starting", "Running"} and at is not None and at <= seen.now and not seen.job.spec.suspend
 
