@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace as with_fields
 
@@ -154,7 +155,7 @@ def test_an_ended_job_has_no_effects(cluster: RandomCluster) -> None:
     job = waiting(cluster)
     over = with_fields(job, status=with_fields(job.status, phase="Succeeded"))
     found = effects(cluster, over, cancel=True)
-    assert (found.own, found.sooner, found.later, found.cancelled, found.released) == (None, 0, 0, [], [])
+    assert not any(msgspec.to_builtins(found).values())
 
 
 def test_a_limit_on_simulated_cycles_says_how_far_starts_are_compared(cluster: RandomCluster) -> None:

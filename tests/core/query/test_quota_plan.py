@@ -93,6 +93,7 @@ def test_those_who_borrow_most_are_asked_first_and_never_relatives_within_their_
             quota("l1", parent="left", status={"guarantee": {"borrowed": 0}}),
             quota("l2", parent="left", status={"guarantee": {"borrowed": 3} | borrowed}),
             quota("r1", parent="right", status={"guarantee": {"borrowed": 5} | borrowed}),
+            quota("outside of the tree"),
         )
     }
     assert [(each.name, each.gpus) for each in borrowers_from("l1", quotas=quotas)] == [("l2", 3), ("r1", 2)]

@@ -3,7 +3,9 @@
 from typing import Any
 
 import msgspec
+import pytest
 
+from dovetail.answers.readers import Reader
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.query.quotas.listing import quota_list
 
@@ -56,3 +58,24 @@ def test_advance_reservations_have_their_times() -> None:
     quota = make_quota("course", advanceReservations=[{"name": "lab", "gpus": 4, **times}])
     (row,) = msgspec.to_builtins(quota_list([quota]))["items"]
     assert row["advanceReservations"] == [{"name": "lab", "gpus": 4, "pool": None, **times}]
+
+
+@pytest.mark.parametrize(("sees", "named"), [({"vision", "lab", "web"}, ["lab", "web"]), ({"vision", "web"}, ["web"])])
+def test_a_reader_reads_who_would_give_back_of_the_quotas_that_the_reader_sees(
+    sees: set[str], named: list[str]
+) -> None:
+    owed = {"guarantee": {"gpus": 4, "used": 0, "waiting": 2}}
+    quotas = [
+        make_quota("vision", namespaces=["vision"], status=owed),
+        *(
+            make_quota(name, namespaces=[name], status={"guarantee": {"used": borrowed, "borrowed": borrowed}})
+            for name, borrowed in (("web", 1), ("lab", 3))
+        ),
+    ]
+    rows = {
+        row.name: row
+        for row in quota_list(quotas, reader=Reader(sees=sees.__contains__, readable=str, everything=False)).items
+    }
+    assert rows.keys() == sees
+    assert rows["vision"].guarantee is not None
+    assert [each.name for each in rows["vision"].guarantee.would_give] == named

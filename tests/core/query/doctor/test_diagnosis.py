@@ -225,6 +225,9 @@ def test_namespaces_where_pod_security_lets_a_gpu_pod_see_every_card(changes: di
         [] if not named else ["unknown" if "you may" in named else "warning"]
     )
     assert all(named in finding.message for finding in found)
+    if found and found[0].level == "warning":
+        shown = found[0].message.partition(":")[0].replace(" and ", ", ").split(", ")
+        assert found[0].fix == f"kubectl label namespace {shown[0]} pod-security.kubernetes.io/enforce=baseline"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tests.core.explain.builders import make_node
 from tests.core.query.explain.test_explain import explain
 
 GPU = "nvidia.com/gpu"
+RESERVED_MIB = 768
 SETTINGS = Settings()
 
 
@@ -42,7 +43,7 @@ def picture(*pods: Pod, given: list[int] | None = None, jobs: tuple[GPUJob, ...]
 
 
 def reporting(pods: tuple[Pod, ...], *, given: list[int] | None) -> GPUNode:
-    gpunode = make_gpunode("v")
+    gpunode = make_gpunode("v", reserved_mib=RESERVED_MIB)
     if given is None:
         return gpunode
     meta = pods[0].metadata
@@ -79,7 +80,9 @@ def running_job() -> GPUJob:
 )
 def test_a_job_is_on_the_devices_that_its_node_reports(given: list[int] | None, where: str) -> None:
     subject = subjects.of_job(running_job(), pods=[worker()], settings=SETTINGS)
-    assert explain(subject, picture(worker(), given=given)).summary == f"Job 5 (x) is on {where}"
+    found = explain(subject, picture(worker(), given=given))
+    assert found.summary == f"Job 5 (x) is on {where}"
+    assert [each.memory_mib for each in found.held] == [32768 - RESERVED_MIB] * len(given or [])
 
 
 def test_what_a_vendor_s_pods_hold_stands_in_the_way_of_others() -> None:

@@ -133,6 +133,16 @@ def test_a_running_job_is_told_with_the_devices_of_all_its_workers() -> None:
     assert explain(subject, picture).summary == "Job 17 (train) is on a with GPU 0,1"
 
 
+@pytest.mark.parametrize(("count", "rest"), [(4, ""), (5, " and 1 more"), (7, " and 3 more")])
+def test_of_many_nodes_the_first_four_are_named_and_the_others_counted(count: int, rest: str) -> None:
+    nodes = [f"n{at}" for at in range(count)]
+    picture = replace(make_picture(jobs=[make_job("train", number=17)]), nodes=[], gpunodes=[])
+    pods = [job_pod("train", 17, node=node, devices=1) for node in nodes]
+    subject = subjects.of_job(picture.jobs[0], pods=pods, settings=SETTINGS)
+    named = ", ".join(f"{node} with GPU 0" for node in nodes[:4])
+    assert explain(subject, picture).summary == f"Job 17 (train) is on {named}{rest}"
+
+
 def told_job(picture: ClusterObjects, **job: Any) -> Explanation:
     return explain(subjects.of_job(make_job("x", number=3, **job), pods=(), settings=SETTINGS), picture)
 
@@ -312,6 +322,17 @@ def test_what_the_queue_has_let_go_no_quota_keeps_back() -> None:
         subjects.of_job(job, pods=(), settings=SETTINGS), limited_to(make_picture(jobs=[job]), limit={"gpus": 0})
     )
     assert found.summary.startswith("Job 3 (x) waits for kube-scheduler: fits now")
+
+
+@pytest.mark.parametrize(
+    ("label", "kept"), [({names.LABEL_JOB: "x"}, False), ({names.LABEL_JOB: "y"}, True), ({}, True)]
+)
+def test_of_plain_pods_those_of_a_job_are_let_go(label: dict[str, str], kept: bool) -> None:
+    picture = limited_to(make_picture(jobs=[make_job("x")]), limit={"gpus": 0})
+    raw = raw_pod()
+    raw["metadata"]["labels"] = label
+    found = explain(subjects.of_pod(raw, settings=SETTINGS), picture)
+    assert ("GPUQuota vision" in found.summary) is kept
 
 
 def test_nodes_outside_of_a_pool_are_no_answer() -> None:

@@ -115,18 +115,18 @@ def test_a_workload_without_gpus_or_with_admission_does_not_wait(other: Workload
 def test_a_device_that_a_pod_holds_and_does_not_use_is_shown_where_an_agent_measures() -> None:
     devices = [
         {"index": at, "uuid": f"GPU-{at}", "vendor": "nvidia", "model": "T4", "memoryMiB": 16384, "utilization": load}
-        for at, load in enumerate((0.0, 0.8, 0.0))
+        for at, load in enumerate((0.0, 0.8, 0.0, 0.01))
     ]
     given = [
         {"uid": uid, "namespace": "vision", "name": uid, "devices": [device]}
-        for uid, device in (("a", "GPU-0::2"), ("b", "GPU-1"))
+        for uid, device in (("a", "GPU-0::2"), ("b", "GPU-1"), ("at the bound", "GPU-3"))
     ]
     gpunode = msgspec.convert(
         {"metadata": {"name": "n1"}, "status": {"devices": devices, "assignments": given}}, GPUNode
     )
-    found = look(nodes=[make_node("n1", gpus=3)], pods=[make_pod("a", on="n1")], gpunodes=[gpunode])
+    found = look(nodes=[make_node("n1", gpus=4)], pods=[make_pod("a", on="n1")], gpunodes=[gpunode])
     assert [(each.device, each.pods) for each in found.idle] == [("n1/0", ["vision/a"])]
-    assert (found.measured, found.nodes[0].utilization) == (True, 0.267)
+    assert (found.measured, found.nodes[0].utilization) == (True, 0.203)
     assert not look(nodes=[make_node("n1")]).measured
 
 

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from dovetail.api.builtin import Node
-from dovetail.cluster.observed import PlacedPod
+from dovetail.cluster.observed import PlacedPod, Seen
+from dovetail.formats.timestamps import moment
 from dovetail.query.explain.observe.books import books_of
 from dovetail.query.explain.observe.demands import Demand, demand_of
+from dovetail.query.explain.observe.observation import observation
 from dovetail.query.explain.observe.waiting import Judge
-from tests.core.query.explain.observe.builders import GPU, look, make_node, make_pod, why
+from tests.core.query.explain.observe.builders import CREATED, GPU, look, make_node, make_pod, why
 
+MIG = "nvidia.com/mig-1g.10gb"
 DEDICATED = {"key": "dedicated", "value": "serving", "effect": "NoSchedule"}
 
 
@@ -106,8 +109,15 @@ CASES = [
         causes=[(2, "fewer than 16 nvidia.com/gpu in all")],
     ),
     Case(
+        says="every node is too small, and one is cordoned too",
+        pod=make_pod(gpus=16),
+        nodes=[make_node("n1", gpus=8, cordoned=True), make_node("n2", gpus=4)],
+        reason="TooLarge",
+        message="Needs nvidia.com/gpu: 16, more than any node with such devices has",
+    ),
+    Case(
         says="no node has such devices",
-        pod=make_pod(gpus=1, resource="nvidia.com/mig-1g.10gb"),
+        pod=make_pod(gpus=1, resource=MIG),
         nodes=[make_node("n1"), make_node("n2", gpus=None)],
         reason="NoNodes",
         message="Needs nvidia.com/mig-1g.10gb: 1, and no node of the cluster has such devices",
@@ -199,6 +209,19 @@ def test_the_change_names_the_node_that_lacks_the_least() -> None:
     nodes = [make_node("n1", gpus=4), make_node("n2", gpus=4)]
     held = [make_pod("a", gpus=4, on="n1"), make_pod("b", gpus=1, on="n2")]
     assert why(make_pod(gpus=4), nodes=nodes, pods=held).changes == ["1 nvidia.com/gpu more on n2, held by vision/b"]
+
+
+def test_of_those_who_hold_a_node_s_devices_the_largest_by_any_kind_are_named_first() -> None:
+    node = make_node("n1", gpus=8, **{MIG: "8"})
+    kinds = {"a": {GPU: "2"}, "b": {GPU: "1", MIG: "4"}, "c": {GPU: "3"}, "d": {GPU: "1"}}
+    held = [make_pod(name, gpus=None, on="n1", limits=limits) for name, limits in kinds.items()]
+    (change,) = why(make_pod(gpus=2), nodes=[node], pods=held).changes
+    assert change == "1 nvidia.com/gpu more on n1, held by vision/b, vision/c, vision/a and 1 more"
+
+
+def test_a_pod_that_was_just_created_has_waited_for_no_time() -> None:
+    (found,) = observation(Seen(nodes=[make_node("n1")], pods=[make_pod()]), now=moment(CREATED)).pods
+    assert found.waits_seconds == 0.0
 
 
 def test_the_words_of_the_scheduler_are_passed_on_with_the_answer() -> None:
