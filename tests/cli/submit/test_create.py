@@ -14,7 +14,7 @@ import yaml
 from dovetail import names
 from dovetail.answers.submission import answer_of
 from dovetail.api.conversion import values_of
-from dovetail.api.gpujob import GPUJob, ResourceRequest
+from dovetail.api.gpujob import GPUJob, QueuePlace, ResourceRequest
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.submit import create, submit
 from dovetail_cli.ui.errors import CommandError, UsageError
@@ -101,6 +101,31 @@ async def test_the_answer_is_the_queues_first_decision(api: Api, cluster: Cluste
     answer = await create.until_answered(cluster, job=undecided, seconds=10)
     assert answer is not None
     assert answer.text == "It waits. Resources: Need 1 GPU, only 0 available."
+
+
+@pytest.mark.parametrize(("on_terminal", "looks"), [(False, 1), (True, 3)])
+async def test_on_a_terminal_a_job_that_waits_gets_its_estimate_too(
+    api: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, on_terminal: bool, looks: int
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: on_terminal)
+    soon = QueuePlace(position=1, estimated_start="2100-01-01T00:00:00Z", basis="x")
+    waits, foreseen = decided("Resources", "Need 1 GPU"), decided("Resources", "Need 1 GPU", queue=soon)
+    api.answer(f"GET {JOBS}/train", seen(waits), seen(waits), seen(foreseen))
+    answer = await create.until_answered(cluster, job=decided("Evaluating"), seconds=10)
+    assert answer is not None
+    assert (answer.outcome, answer.start is not None) == ("Waits", on_terminal)
+    assert len(api.of(f"GET {JOBS}/train")) == looks
+
+
+async def test_on_a_terminal_an_estimate_that_does_not_come_in_time_is_left_out(
+    api: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    waits = decided("Resources", "Need 1 GPU")
+    api.answer(f"GET {JOBS}/train", *[seen(waits)] * 50)
+    answer = await create.until_answered(cluster, job=waits, seconds=0.05)
+    assert answer is not None
+    assert (answer.outcome, answer.start) == ("Waits", None)
 
 
 async def test_a_queue_that_has_not_decided_in_time_gives_no_answer(api: Api, cluster: Cluster) -> None:
