@@ -14,7 +14,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from dovetail.process import connections
-from dovetail.process.connections import Bounds, Connections, listening
+from dovetail.process.connections import Bounds, Connections, answered, listening
 from tests.authority import Authority
 from tests.background import eventually
 
@@ -34,9 +34,10 @@ async def answer(_: web.Request) -> web.Response:
 
 async def talk(*said: bytes, pause: float = 0.2) -> bytes:
     """What the server answers to a client that pauses before each thing that it says."""
-    app = web.Application()
+    known = Connections()
+    app = web.Application(middlewares=[answered(known)])
     app.add_routes([web.get("/", answer)])
-    async with listening(app, host="127.0.0.1", port=0, tls=None, connections=Connections()) as port:
+    async with listening(app, host="127.0.0.1", port=0, tls=None, connections=known) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for part in said:
             await asyncio.sleep(pause)
@@ -162,3 +163,9 @@ async def test_a_client_that_has_dialled_ahead_sends_its_first_request_later() -
 
 async def test_a_request_that_has_begun_must_end_its_headers() -> None:
     assert await talk(b"GET / HT", b"TP/1.1\r\n") == b""
+
+
+async def test_a_later_request_of_a_connection_must_end_its_headers_too() -> None:
+    first = GET.replace(b"Connection: close\r\n", b"")
+    answers = await talk(first, b"GET / HT")
+    assert answers.count(b"HTTP/1.1 ") <= 1
