@@ -1,5 +1,6 @@
 """Moves for a waiting job from API objects: which running jobs may move, and what the answer says."""
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -12,7 +13,10 @@ from dovetail.answers.readers import Reader
 from dovetail.api.disruption_budget import PodDisruptionBudget
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.reasons.catalog import rendered
+from dovetail.query.explain import moves
 from dovetail.query.explain.moves import moves_for
+from dovetail.queue.model.candidates import Candidate
+from dovetail.queue.moves.plan import NoPlan
 from tests.core.query.clusters import RandomCluster
 from tests.operator_.builders import NOW, at, make_child
 
@@ -158,6 +162,29 @@ def test_the_plans_for_several_jobs_hold_together_and_the_first_job_of_the_queue
     # With one pod that may end, the first one of the queue has the plan, whichever is named first.
     plans = asked(cluster, second, first, budgets=[budget(allowed=1)])
     assert [each.holds for each in plans] == [False, True]
+
+
+def test_jobs_choose_in_the_order_of_the_queue_and_not_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, chose = two_nodes(), list[str]()
+
+    def together(jobs: Sequence[Candidate], **_more: object) -> dict[str, NoPlan]:
+        chose.extend(each.name for each in jobs)
+        return {}
+
+    monkeypatch.setattr(moves, "plan_together", together)
+    jobs = [wanting(cluster, f"p{priority}", priority=priority) for priority in (3, 9, 1)]
+    cluster.jobs += jobs
+    asked(cluster, *jobs, budgets=[])
+    assert chose == [f"team/{jobs[at].metadata.name}" for at in (1, 0, 2)]
+
+
+def test_no_other_moves_are_planned_for_a_job_for_which_jobs_move_already() -> None:
+    cluster = two_nodes()
+    uid, room = waiting(cluster).metadata.uid, {"time": at(120), "nodes": [{"name": "b", "workers": 1}], "kept": []}
+    run(cluster, "moves", node="a", status={"move": {"by": uid, "reserved": room}})
+    found = answer(cluster)
+    assert (found.holds, found.movable) == (False, 1)
+    assert found.summary == "No moves for job 2 (wants-2): jobs move for it already"
 
 
 def wanting(cluster: RandomCluster, name: str, **spec: Any) -> GPUJob:
