@@ -120,8 +120,21 @@ class Ends:
             self._begins_to_run(job, uid=uid, now=now)
         elif uid in self._runs_since:
             self._ended[uid] = self._unsaved(job, ran=(now - self._runs_since.pop(uid)).total_seconds()), now
-        if "deletionTimestamp" in pod["metadata"]:
+        if "deletionTimestamp" in pod["metadata"] and not self._has_lost_its_room(job, pod=pod):
             self._check_budgets(pod)
+
+    def _has_lost_its_room(self, job: Values, *, pod: Values) -> bool:
+        """Whether it is a gang that no one ends for others, and a worker of it has not started.
+
+        Such a gang leaves its devices, whatever a budget says: it does not work, and would keep them for ever.
+        """
+        (batch,) = pod["metadata"]["ownerReferences"]
+        started = sum(
+            each["status"]["phase"] != "Pending" and batch in each["metadata"].get("ownerReferences", ())
+            for each in self._world.server.all("pods")
+        )
+        announced = (job["status"].get("preemption") or {}).get("at")
+        return not announced and started < job["spec"].get("workers", 1)
 
     def _check_budgets(self, pod: Values) -> None:
         """No pod ends after which a budget that covers it has fewer than it says. Nobody else ends such a pod here."""
