@@ -1,7 +1,8 @@
 """Measure the CPU that an extender takes for the pods of its first list: a few large nodes, and many small ones.
 
-In process, without an API server: the informer of pods gets the pages of a list, as after a start. Each checkout runs
-in a process of its own, in turns; compare within a turn.
+Without an API server: the informer of pods gets the pages of a list, as after a start, in a process with the settings
+of a deployable, of which those of the garbage collector count. Each checkout runs in a process of its own, in turns;
+compare within a turn.
 
     python benchmarks/restart.py [--sizes 200x100,5000x10] [--rounds 3] [--other CHECKOUT] [--json FILE]
 """
@@ -23,9 +24,11 @@ from dovetail.api.builtin import Node
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster.view import ClusterView
+from dovetail.config.settings import Settings
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.kube.client import PAGE_SIZE
 from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
+from dovetail.process import serving
 from dovetail_extender.cluster.informers import Watching
 
 DEVICES = 8
@@ -42,10 +45,21 @@ def main() -> None:
     options.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     args = options.parse_args()
     if args.alone:
-        print(json.dumps({size: asyncio.run(measure(*map(int, size.split("x")))) for size in args.sizes.split(",")}))
+        print(json.dumps({size: alone(*map(int, size.split("x"))) for size in args.sizes.split(",")}))
         return
     words = [__file__, "--alone", f"--sizes={args.sizes}"]
     turns.report(turns.of_processes(words, other=args.other, rounds=args.rounds), path=args.json)
+
+
+def alone(nodes: int, pods_on_each: int) -> float:
+    """`measure` as a program of this process."""
+    taken: list[float] = []
+
+    async def program(_args: argparse.Namespace, _settings: Settings, _stop: asyncio.Event) -> None:
+        taken.append(await measure(nodes, pods_on_each))
+
+    serving.run(program, args=argparse.Namespace(config=None, log_level="WARNING"))
+    return taken[0]
 
 
 async def measure(nodes: int, pods_on_each: int) -> float:

@@ -33,7 +33,7 @@ def lean(pod: LocalPod) -> LocalPod:
     spec = replace(pod.spec, containers=containers, init_containers=[], volumes=[])
     # One that ends while its life begins still runs nothing if it is a reservation.
     labels = {key: value for key, value in pod.metadata.labels.items() if key == names.LABEL_RESERVATION}
-    metadata = replace(pod.metadata, labels=labels, annotations={}, owner_references=[], finalizers=[])
+    metadata = replace(pod.metadata, labels=labels, annotations={}, owner_references=(), finalizers=())
     return replace(pod, metadata=metadata, spec=spec)
 
 

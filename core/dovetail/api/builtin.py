@@ -16,7 +16,8 @@ from dovetail.formats.quantities import Quantity
 
 class _Read(Described, frozen=True, kw_only=True, gc=False):
     # Frozen trees of texts hold no cycles: Python's garbage collector need not walk through the whole cache again and
-    # again.
+    # again. Sequences are tuples for the same reason: all empty ones are one object, and each pod has nine, where nine
+    # empty lists take 500 bytes and as long to collect as all else of the pod.
     pass
 
 
@@ -62,7 +63,7 @@ class Container(_Read, frozen=True, kw_only=True):
 
     name: str = ""
     resources: Resources = Resources()
-    env: list[EnvVar] = []
+    env: tuple[EnvVar, ...] = ()
     restart_policy: str | None = None
 
 
@@ -84,10 +85,10 @@ class PodSpec(_Read, frozen=True, kw_only=True):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int | None = None
-    containers: list[Container] = []
-    init_containers: list[Container] = []
-    resource_claims: list[PodClaim] = []
-    scheduling_gates: list[SchedulingGate] = []
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
 class StateWaiting(_Read, frozen=True, kw_only=True):
@@ -140,7 +141,7 @@ class ClaimedResource(_Read, frozen=True, kw_only=True):
 class ExtendedResourceClaimStatus(_Read, frozen=True, kw_only=True):
     """Which of a pod's extended resources are served by the claim that the scheduler made for it."""
 
-    request_mappings: list[ClaimedResource] = []
+    request_mappings: tuple[ClaimedResource, ...] = ()
 
 
 class PodStatus(_Read, frozen=True, kw_only=True):
@@ -151,8 +152,8 @@ class PodStatus(_Read, frozen=True, kw_only=True):
     message: str = ""
     nominated_node_name: str = ""
     start_time: str | None = None
-    conditions: list[Condition] = []
-    container_statuses: list[ContainerStatus] = []
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
 
@@ -186,7 +187,7 @@ class NodeSpec(_Read, frozen=True, kw_only=True):
     """What people said about a node."""
 
     unschedulable: bool = False
-    taints: list[Taint] = []
+    taints: tuple[Taint, ...] = ()
 
 
 class NodeInfo(_Read, frozen=True, kw_only=True):
@@ -201,7 +202,7 @@ class NodeStatus(_Read, frozen=True, kw_only=True):
 
     capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}
-    conditions: list[Condition] = []
+    conditions: tuple[Condition, ...] = ()
     node_info: NodeInfo = NodeInfo()
 
 
@@ -259,7 +260,7 @@ class JobStatus(_Read, frozen=True, kw_only=True):
     failed_indexes: str = ""
     start_time: str | None = None
     completion_time: str | None = None
-    conditions: list[Condition] = []
+    conditions: tuple[Condition, ...] = ()
 
 
 class Job(_Read, frozen=True, kw_only=True):
@@ -375,7 +376,7 @@ class LabelSelector(_Read, frozen=True, kw_only=True):
     """Selects by labels; an empty selector selects all."""
 
     match_labels: dict[str, str] = {}
-    match_expressions: list[SelectorRequirement] = []
+    match_expressions: tuple[SelectorRequirement, ...] = ()
 
 
 class NodeTerm(_Read, frozen=True, kw_only=True):

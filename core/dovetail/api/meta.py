@@ -64,8 +64,8 @@ class ObjectMeta(Described, frozen=True, kw_only=True):
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    owner_references: list[OwnerReference] = []
-    finalizers: list[str] = []
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
 
 
 Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]

@@ -31,7 +31,7 @@ def inferred_batch_job(job: GPUJob, *, pods: Sequence[Pod]) -> Job | None:
             namespace=job.metadata.namespace,
             uid=owners[0] if owners else "",
             annotations=_annotations(job),
-            owner_references=[owner_reference(job)],
+            owner_references=(owner_reference(job),),
         ),
         spec=JobSpec(parallelism=workers, completions=workers, backoff_limit=job.spec.backoff_limit),
         status=JobStatus(start_time=status.start_time, succeeded=status.workers_succeeded),

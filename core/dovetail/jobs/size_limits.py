@@ -89,7 +89,7 @@ def without_bulk(meta: ObjectMeta) -> ObjectMeta:
         meta,
         labels=_read_by_us(meta.labels),
         annotations=_read_by_us(meta.annotations),
-        owner_references=[owner for owner in meta.owner_references if owner.controller],
+        owner_references=tuple(owner for owner in meta.owner_references if owner.controller),
     )
 
 

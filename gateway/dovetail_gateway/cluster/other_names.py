@@ -141,7 +141,7 @@ class OtherNames:
             namespace=self._word(meta.namespace),
             labels=self._naming(meta.labels),
             annotations=self._naming(meta.annotations),
-            owner_references=[self._owner(each) for each in meta.owner_references],
+            owner_references=tuple(self._owner(each) for each in meta.owner_references),
         )
 
     def _naming(self, found: dict[str, str]) -> dict[str, str]:

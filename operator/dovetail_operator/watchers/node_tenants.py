@@ -184,7 +184,7 @@ class NodeTenants:
     ) -> None:
         self._written_at[name] = self._clock()
         version = known.metadata.resource_version if known else ""
-        meta = ObjectMeta(name=name, owner_references=[owner], resource_version=version)
+        meta = ObjectMeta(name=name, owner_references=(owner,), resource_version=version)
         body = GPUNodeTenants(metadata=meta, spec=spec)
         if known is None:
             written = await self._client.create(GPUNODETENANTS, body=body, as_type=GPUNodeTenants)

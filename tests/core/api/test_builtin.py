@@ -39,6 +39,14 @@ def test_an_object_with_nothing_in_it_is_read(kind: type) -> None:
     assert msgspec.json.decode(b"{}", type=kind) == kind()
 
 
+@pytest.mark.parametrize("kind", [Pod, Node, Job])
+def test_what_an_object_has_none_of_costs_the_garbage_collector_nothing(kind: type) -> None:
+    found = msgspec.json.decode(b'{"metadata": {}, "spec": {"containers": [{}]}, "status": {}}', type=kind)
+    parts = [found.metadata, found.spec, found.status, *getattr(found.spec, "containers", ())]
+    fields = [value for part in parts for value in msgspec.structs.astuple(part)]
+    assert not [value for value in fields if isinstance(value, list)]
+
+
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_succeeded_or_failed_is_terminated(phase: str) -> None:
     assert is_terminated(Pod(status=PodStatus(phase=phase)))

@@ -94,4 +94,4 @@ def test_metadata_has_a_limit_of_its_own_and_keeps_what_dovetail_reads() -> None
     assert said is not None
     assert said.message.startswith("metadata has ")
     kept = without_bulk(job.metadata)
-    assert (kept.labels, kept.owner_references, kept.finalizers) == ({"dovetail.dev/array": "sweep"}, [], ["a/b"])
+    assert (kept.labels, kept.owner_references, kept.finalizers) == ({"dovetail.dev/array": "sweep"}, (), ("a/b",))

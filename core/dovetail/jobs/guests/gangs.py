@@ -258,7 +258,7 @@ class DisaggregatedSets:
             metadata=found[0].metadata
             if owner is None
             else replace(
-                found[0].metadata, name=owner.name, uid=owner.uid, labels={}, annotations={}, owner_references=[]
+                found[0].metadata, name=owner.name, uid=owner.uid, labels={}, annotations={}, owner_references=()
             ),
             resource=self.resource if owner is None else DISAGGREGATEDSETS.resource,
             parts={role: max(1, pods.get(role, 0)) for role in roles},

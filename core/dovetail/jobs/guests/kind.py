@@ -189,13 +189,13 @@ def suspend_patch(kind: Kind, *, suspend: bool) -> dict[str, Any]:
     return {"spec": patch}
 
 
-def conditions_in(status: Mapping[str, Any], *, renamed: Mapping[str, str]) -> list[Condition]:
+def conditions_in(status: Mapping[str, Any], *, renamed: Mapping[str, str]) -> tuple[Condition, ...]:
     """The conditions of a status that `renamed` has, under the names of a batch Job's. Others are left out."""
     try:
         found = convert(status.get("conditions") or [], as_type=list[Condition])
     except UnreadableError:
-        return []
-    return [replace(each, type=renamed[each.type]) for each in found if each.type in renamed]
+        return ()
+    return tuple(replace(each, type=renamed[each.type]) for each in found if each.type in renamed)
 
 
 def _written(path: Path) -> str:

@@ -34,10 +34,10 @@ class RayJobs:
         deployment, program = text(status.get("jobDeploymentStatus")), text(status.get("jobStatus"))
         start, end = text(status.get("startTime")) or None, text(status.get("endTime")) or None
         if deployment == "Suspended":
-            return JobStatus(conditions=[Condition(type="Suspended", status="True")])
+            return JobStatus(conditions=(Condition(type="Suspended", status="True"),))
         if deployment not in _OVER:
             return JobStatus()
         kind = "Complete" if deployment == "Complete" and program == "SUCCEEDED" else "Failed"
         reason, message = text(status.get("reason")), text(status.get("message"))
         over = Condition(type=kind, status="True", reason=reason, message=message, last_transition_time=end)
-        return JobStatus(start_time=start, completion_time=end, conditions=[over])
+        return JobStatus(start_time=start, completion_time=end, conditions=(over,))

@@ -40,7 +40,7 @@ def as_batch_job(guest: Guest, *, kind: Kind, record: GPUJob, workers: int, reso
             # The queue leaves out a batch Job that is being deleted. The pods of a guest go on meanwhile.
             deletion_timestamp=meta.deletion_timestamp if is_held else None,
             annotations=annotations,
-            owner_references=[owner_reference(record)],
+            owner_references=(owner_reference(record),),
         ),
         spec=JobSpec(suspend=is_held, parallelism=workers),
         status=kind.progress(guest),

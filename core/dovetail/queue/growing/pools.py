@@ -59,7 +59,7 @@ class GrowingPool:
         """A node of the pool, as far as selectors, affinity and taints concern it."""
         managed = {} if self.resource else {names.LABEL_MANAGED: "true"}
         labels = {**managed, names.LABEL_MODEL: self.model, **self.node_labels, **self.labels}
-        return Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=list(self.taints)))
+        return Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=tuple(self.taints)))
 
     def facts(self, name: str) -> NodeFacts:
         """A new node as the ledger takes it."""
