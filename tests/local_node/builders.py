@@ -38,7 +38,7 @@ def pod(
     directory: str = "",
     containers: int = 1,
 ) -> LocalPod:
-    owners = [OwnerReference(api_version="batch/v1", kind="Job", name=owner, uid="1", controller=True)] if owner else []
+    controller = OwnerReference(api_version="batch/v1", kind="Job", name=owner, uid="1", controller=True)
     container = Container(name="main", command=list(command), env=env or [], working_dir=directory)
     return LocalPod(
         metadata=LocalMeta(
@@ -47,7 +47,7 @@ def pod(
             uid=UID,
             annotations=annotations or {},
             labels={names.LABEL_JOB: "train", names.LABEL_JOB_NUMBER: "42", **(labels or {})},
-            owner_references=owners,
+            owner_references=(controller,) if owner else (),
         ),
         spec=LocalPodSpec(node_name="local", containers=[container] * containers),
     )

@@ -76,7 +76,7 @@ def test_of_a_pod_that_has_ended_only_what_its_end_needs_is_kept(node: Node) -> 
     assert (kept.metadata.uid, kept.metadata.name, kept.status.phase) == (MINE, "train-0-abcde", "Succeeded")
     assert [each.name for each in kept.spec.containers] == ["main"]
     # Of what is not deleted, each has these: they are most of a pod.
-    assert (kept.spec.containers[0].command, kept.metadata.labels, kept.metadata.owner_references) == ([], {}, [])
+    assert (kept.spec.containers[0].command, kept.metadata.labels, kept.metadata.owner_references) == ([], {}, ())
     scene.told(kept, event="DELETED")
     assert life._gone.is_set()
 
