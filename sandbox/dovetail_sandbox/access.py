@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from dovetail.api.builtin import Node
-from dovetail.api.resources import CLUSTERROLEBINDINGS, NODES, ROLEBINDINGS, SERVICEACCOUNTS
+from dovetail.api.resources import NODES, ROLEBINDINGS, SERVICEACCOUNTS
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.auth.kubeconfig import GATEWAY, LOCAL_NODE, SIMULATED_NODES
 from dovetail.kube.client import Client
@@ -24,10 +24,9 @@ from dovetail_sandbox.errors import ChartError, SandboxError
 from dovetail_sandbox.installed.chart import NAMESPACE, Manifest, Rendered
 
 TOKEN_SECONDS: Final = 365 * 24 * 3600
-# The account of `dovetail sandbox token`.
+# The account of `dovetail sandbox token --namespace`.
 USER: Final = "sandbox-user"
-USER_NAMESPACE: Final = "default"
-USER_ACCOUNT: Final = f"system:serviceaccount:{USER_NAMESPACE}:{USER}"
+USER_ACCOUNT: Final = f"system:serviceaccount:default:{USER}"
 USER_SECONDS: Final = 8 * 3600
 # The account of scripts that send no token, on a local node.
 SCRIPTS: Final = "scripts"
@@ -47,6 +46,7 @@ def write_admin_kubeconfig(
     certificate: Path,
     key: Path,
     port: int,
+    token: str,
     local_data: Path | None = None,
     simulated: bool = False,
     gateway: str = "",
@@ -54,13 +54,12 @@ def write_admin_kubeconfig(
     """Write a self-contained administrator's kubeconfig; its context is `dovetail-<name>`.
 
     `local_data` is the folder in which the local node of this cluster finds what `gbatch` leaves for it; `simulated`
-    says that all its nodes are simulated. `gateway` is the URL of its gateway, which the sandbox's user uses.
+    says that all its nodes are simulated. `gateway` is the URL of its gateway, which takes the user's `token`.
     """
     extensions = [{"name": LOCAL_NODE, "extension": {"data": str(local_data)}}] if local_data is not None else []
     extensions += [{"name": SIMULATED_NODES, "extension": {}}] if simulated else []
     if gateway:
-        account = f"{USER_NAMESPACE}/{USER}"
-        extensions.append({"name": GATEWAY, "extension": {"url": gateway, "account": account}})
+        extensions.append({"name": GATEWAY, "extension": {"url": gateway}})
     write_certificate_kubeconfig(
         path,
         context=f"dovetail-{name}",
@@ -68,6 +67,7 @@ def write_admin_kubeconfig(
         certificate=certificate,
         key=key,
         port=port,
+        token=token,
         of_context={"extensions": extensions} if extensions else {},
     )
 
@@ -80,10 +80,12 @@ def write_certificate_kubeconfig(
     certificate: Path,
     key: Path,
     port: int,
+    token: str = "",
     of_context: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Write a self-contained kubeconfig for the user of a certificate."""
+    """Write a self-contained kubeconfig for the user of a certificate, who may have a token too."""
     user = {"client-certificate-data": _base64(certificate), "client-key-data": _base64(key)}
+    user |= {"token": token} if token else {}
     _write_kubeconfig(path, context=context, ca=ca, port=port, user=user, of_context=of_context)
 
 
@@ -140,28 +142,23 @@ def _kubectl(*how: str, manifests: Sequence[Manifest], kubectl: Path, kubeconfig
         raise ChartError(f"The API server refuses the chart: {done.stderr.strip()}")
 
 
-def user_token(kubeconfig: Path, *, namespace: str = "") -> str:
-    """Return a token of the sandbox's user for `USER_SECONDS`, for the gateway and other clients without a kubeconfig.
-
-    The user is a service account: an administrator of the cluster, or of `namespace` alone with the role `edit`.
-    """
-    return asyncio.run(_user_token(kubeconfig, namespace=namespace))
+def tenant_token(kubeconfig: Path, *, namespace: str) -> str:
+    """Return a token of a service account with the role `edit` in `namespace` alone, for `USER_SECONDS`."""
+    return asyncio.run(_tenant_token(kubeconfig, namespace=namespace))
 
 
-async def _user_token(kubeconfig: Path, *, namespace: str) -> str:
-    where = namespace or USER_NAMESPACE
-    bindings, role = (ROLEBINDINGS, "edit") if namespace else (CLUSTERROLEBINDINGS, "cluster-admin")
-    subject = {"kind": "ServiceAccount", "name": USER, "namespace": where}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+async def _tenant_token(kubeconfig: Path, *, namespace: str) -> str:
+    subject = {"kind": "ServiceAccount", "name": USER, "namespace": namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
     async with Client(load_connection(kubeconfig)) as client:
         with suppress(AlreadyExists):
             await client.create(
-                SERVICEACCOUNTS, body={"metadata": {"name": USER}}, as_type=dict[str, Any], namespace=where
+                SERVICEACCOUNTS, body={"metadata": {"name": USER}}, as_type=dict[str, Any], namespace=namespace
             )
         binding = {"metadata": {"name": USER}, "roleRef": reference, "subjects": [subject]}
         with suppress(AlreadyExists):
-            await client.create(bindings, body=binding, as_type=dict[str, Any], namespace=namespace or None)
-        return await token_of(client, account=USER, namespace=where, seconds=USER_SECONDS)
+            await client.create(ROLEBINDINGS, body=binding, as_type=dict[str, Any], namespace=namespace)
+        return await token_of(client, account=USER, namespace=namespace, seconds=USER_SECONDS)
 
 
 async def token_of(client: Client, *, account: str, namespace: str, seconds: int) -> str:

@@ -200,11 +200,12 @@ def token(
         str, typer.Option("--namespace", "-n", help="Of a user with the role `edit` in this namespace alone.")
     ] = "",
 ) -> None:
-    """Print a bearer token for the gateway, for 8 hours: an administrator's, or that of one namespace's user."""
+    """Print a bearer token for the gateway: yours, or for 8 hours that of one namespace's user."""
     with _converted_errors():
         made = cluster.get(name)
         made.state()
-        typer.echo(access.user_token(made.kubeconfig, namespace=namespace))
+        given = access.tenant_token(made.kubeconfig, namespace=namespace) if namespace else ""
+        typer.echo(given or user_token.read(made.user_token))
 
 
 @app.command()

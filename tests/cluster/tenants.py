@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dovetail.api.resources import NAMESPACES
 from dovetail.kube.client import Client
-from dovetail_sandbox import access
+from dovetail_sandbox import access, user_token
 from dovetail_sandbox.cluster import Cluster
 
 CANARY: Final = "canary"
@@ -25,4 +25,6 @@ async def new_namespace(client: Client, *, prefix: str) -> AsyncIterator[str]:
 
 async def token_of(sandbox: Cluster, *, namespace: str = "") -> str:
     """The token of a user with the role `edit` in the namespace; without one, of an administrator."""
-    return await to_thread(access.user_token, sandbox.kubeconfig, namespace=namespace)
+    if not namespace:
+        return user_token.read(sandbox.user_token)
+    return await to_thread(access.tenant_token, sandbox.kubeconfig, namespace=namespace)

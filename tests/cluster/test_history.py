@@ -18,7 +18,7 @@ from dovetail.sdk import Client
 from dovetail.sdk.errors import RefusedError
 from dovetail_cli.cluster.connection import Cluster as Commands
 from dovetail_cli.jobs import history
-from dovetail_sandbox import access
+from dovetail_sandbox import user_token
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.gate import operator_instead
 from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, run
@@ -116,7 +116,7 @@ async def test_without_a_history_jobs_run_and_go_and_whoever_asks_for_them_is_to
         done = await run(sys.executable, "-m", "dovetail_cli", *words, *where)
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert f"dovetail: {sentence}" in " ".join(done.stderr.split())
-    token = await asyncio.to_thread(access.user_token, sandbox.kubeconfig)
+    token = user_token.read(sandbox.user_token)
     with (
         Client(sandbox.status().gateway, token=token, namespace=jobs.namespace) as client,
         pytest.raises(RefusedError) as refused,

@@ -1,5 +1,7 @@
 """Functions from Python on the queue of a machine: real processes call them, and their values come back."""
 
+import getpass
+import json
 import os
 import re
 import subprocess
@@ -203,7 +205,18 @@ def test_whoami_shows_both_identities(machine: Machine) -> None:
     header, commands, python = machine("whoami").splitlines()
     assert header.split() == ["FROM", "AT", "USER", "NAMESPACE", "BY"]
     assert commands.startswith("commands  https://127.0.0.1:")
-    assert re.match(r"Python +http://127\.0\.0\.1:\d+ +system:serviceaccount:default:sandbox-user +default ", python)
+    assert re.match(rf"Python +http://127\.0\.0\.1:\d+ +{getpass.getuser()} +default ", python)
+
+
+def test_a_job_by_python_or_rest_is_the_persons_own(client: Client, machine: Machine) -> None:
+    with Client(token=machine("sandbox", "token").strip()) as rest:
+        for each in (client, rest):
+            job = each.submit(["true"], gpu=0)
+            assert job.wait(timeout_seconds=PATIENCE, progress=False) == "Succeeded"
+            own = json.loads(machine("gqueue", "-a", "-u", getpass.getuser(), "-o", "json"))
+            assert job.name in {row["name"] for row in own}
+            after = machine.show(machine.submit("-d", "@", "true"))
+            assert [dependency["name"] for dependency in after["dependencies"]] == [job.name]
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))

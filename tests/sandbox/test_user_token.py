@@ -1,4 +1,4 @@
-"""The token by which the console acts as the user of a sandbox's kubeconfig."""
+"""The token by which console, Python programs and scripts act as the user of a sandbox's kubeconfig."""
 
 import csv
 import stat
@@ -20,12 +20,15 @@ def test_the_file_is_what_the_api_server_reads_and_only_its_user_may_read_it(tmp
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_each_start_has_another_token(tmp_path: Path) -> None:
-    path = tmp_path / "user-token.csv"
+def test_a_kept_queue_keeps_the_token_of_its_user_alone(tmp_path: Path) -> None:
+    path, other = tmp_path / "user-token.csv", tmp_path / "other.csv"
     user_token.write(path, user="rita")
     first = user_token.read(path)
     user_token.write(path, user="rita")
-    assert user_token.read(path) != first
+    assert user_token.read(path) == first
+    for each in (path, other):
+        user_token.write(each, user="mona")
+    assert len({first, user_token.read(path), user_token.read(other)}) == 3
 
 
 def test_the_api_server_gets_the_file() -> None:

@@ -77,29 +77,3 @@ def test_a_pod_uses_the_gateway_of_its_cluster(tmp_path: Path) -> None:
     (tmp_path / "namespace").write_text("vision")
     made = connection(environment={}, account=tmp_path)
     assert (made.url, made.token(), made.namespace) == (IN_CLUSTER, "account", "vision")
-
-
-def test_a_token_is_used_for_an_hour_but_never_shortly_before_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A request that begins with a token, and those of a page that holds it, still have some minutes."""
-    kubeconfig(tmp_path, monkeypatch, extensions=[gateway(url="http://127.0.0.1:8000", account="default/sandbox-user")])
-    now, made = [1000.0], list[float]()
-    monkeypatch.setattr(discovery.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(discovery._AccountToken, "_new", lambda _self: made.append(now[0]) or f"token-{len(made)}")
-    token = connection(environment={}, account=tmp_path / "none").token
-    for _ in range(4 * 60):
-        assert token() == f"token-{len(made)}"
-        assert made[-1] + 3600 - now[0] >= 120, "the rest of its life"
-        now[0] += 60
-    assert len(made) == 5, "each for most of its hour"
-
-
-def test_an_api_server_that_is_away_is_named_when_a_token_is_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = gateway(url="http://127.0.0.1:8000", account="default/sandbox-user")
-    kubeconfig(tmp_path, monkeypatch, extensions=[own])
-    made = connection(environment={}, account=tmp_path / "none")
-    with pytest.raises(errors.SettingsError, match=r"https://127\.0\.0\.1:1 does not answer: .*gflowd up"):
-        made.token()

@@ -128,7 +128,7 @@ def _patient_controllers(work: Work) -> Path:
 
 
 def _write_admin_kubeconfig(work: Work) -> None:
-    cluster = work.cluster
+    cluster, token = work.cluster, user_token.read(work.cluster.user_token)
     if not work.plan.local_node:
         access.write_admin_kubeconfig(
             cluster.kubeconfig,
@@ -137,6 +137,7 @@ def _write_admin_kubeconfig(work: Work) -> None:
             certificate=cluster.pki / "admin.crt",
             key=cluster.pki / "admin.key",
             port=work.api_port,
+            token=token,
             simulated=not work.plan.real_node,
             gateway=_gateway_of(work),
         )
@@ -150,6 +151,7 @@ def _write_admin_kubeconfig(work: Work) -> None:
         certificate=node.certificate("user"),
         key=node.key("user"),
         port=work.api_port,
+        token=token,
         local_data=node.data,
         gateway=_gateway_of(work),
     )

@@ -65,8 +65,6 @@ def install(work: Work, *, rendered: Rendered) -> None:
         access.apply(applied, kubectl=work.programs["kubectl"], kubeconfig=work.cluster.kubeconfig)
         hooks.run(work, rendered=rendered, place=_place(work))
     started = _start_deployables(work, rendered=rendered)
-    # The user that the kubeconfig leads Python programs to.
-    access.user_token(work.cluster.kubeconfig)
     programs = f"Dovetail: {', '.join(started) or 'nothing, as asked'}"
     with work.report.task("Queue and console" if local else programs):
         work.cluster.wait_ready(started)

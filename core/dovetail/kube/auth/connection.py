@@ -49,7 +49,6 @@ class Connection:
     simulated: bool = False  # whether all nodes of the cluster are simulated, as in a sandbox
     source: str = ""  # which configuration names it, for people
     gateway_url: str = ""  # where its gateway is, if the kubeconfig says so
-    gateway_account: str = ""  # the service account, as `namespace/name`, whose tokens the gateway gets from its user
     local_data: Path | None = None  # where the cluster's local node on this machine reads submissions, if it has one
 
     def read_token(self, *, renew: bool = False) -> str | None:
@@ -146,7 +145,6 @@ def _from_files(paths: Sequence[Path], *, context: str | None) -> Connection:
         local_data=choice.local_data,
         simulated=choice.simulated,
         gateway_url=choice.gateway_url,
-        gateway_account=choice.gateway_account,
     )
     if user.logs_in:
         return _with_login(connection, choice=choice, paths=paths)

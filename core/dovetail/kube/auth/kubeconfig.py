@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 # The extension of a context whose cluster runs jobs as processes of this machine.
 LOCAL_NODE: Final = "dovetail.dev/local-node"
-# The extension that names the cluster's gateway, by its URL, and the account that a user without a token has there.
+# The extension that names the cluster's gateway, by its URL.
 GATEWAY: Final = "dovetail.dev/gateway"
 SIMULATED_NODES: Final = "dovetail.dev/simulated-nodes"
 
@@ -80,10 +80,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         found = [each.extension or {} for each in self.extensions or () if each.name == LOCAL_NODE]
         return Path(str(found[0]["data"])) if found and found[0].get("data") else None
 
-    def gateway(self, field: str) -> str:
-        """The `url` of the cluster's gateway, or the `account`; empty where the context names none."""
+    @property
+    def gateway_url(self) -> str:
+        """The URL of the cluster's gateway; empty where the context names none."""
         found = [each.extension or {} for each in self.extensions or () if each.name == GATEWAY]
-        return str(found[0].get(field) or "") if found else ""
+        return str(found[0].get("url") or "") if found else ""
 
     @property
     def simulated(self) -> bool:
@@ -116,7 +117,6 @@ class Choice:
     local_data: Path | None
     simulated: bool
     gateway_url: str
-    gateway_account: str
     cluster: Cluster
     cluster_file: Path
     user: User
@@ -173,8 +173,7 @@ def choose(paths: Sequence[Path], *, context: str | None = None) -> Choice:
         namespace=chosen.namespace or "default",
         local_data=chosen.local_data,
         simulated=chosen.simulated,
-        gateway_url=chosen.gateway("url"),
-        gateway_account=chosen.gateway("account"),
+        gateway_url=chosen.gateway_url,
         cluster=cluster,
         cluster_file=cluster_file,
         user=user or User(),
