@@ -28,6 +28,7 @@ export const JOBS: Templates = {
   GPUsAndHostNeverTogether: "：{workers} 个各需 {count} 个 GPU、{cpu_milli}m CPU 和 {memory_mib} MiB 内存的 worker 中，最多只能同时运行 {capacity} 个",
   InstancesAndHostNeverTogether: "：{workers} 个各需 {count} 个 {profile} 实例、{cpu_milli}m CPU 和 {memory_mib} MiB 内存的 worker 中，最多只能同时运行 {capacity} 个",
   NoNodeWillDo: "没有合适的节点",
+  NoNodeForIt: "没有可供它使用的节点",
   KeptOffEveryNode: "：节点选择器、亲和性和污点排除了所有节点",
   OnOwnNodes: "，且各在不同节点",
   LargestEver: "：可能满足的最大请求为 {most}",

@@ -22,8 +22,8 @@ from dovetail.queue import verdicts
 from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
 from dovetail.queue.backfill.reservation import Reservation, kept_now
 from dovetail.queue.backfill.residual import JobReservations, ResidualCapacity, Shortages, Tries
-from dovetail.queue.growing.growth import Growth
-from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order, too_large
+from dovetail.queue.growing.growth import Growth, room_without_gpus
+from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.model.gate import Gate, Open
 from dovetail.queue.preemption.give_back import GiveBack
 from dovetail.queue.preemption.policy import Evictor, Rules
@@ -32,8 +32,7 @@ from dovetail.queue.preemption.victims import Residual, residual_for
 from dovetail.queue.quota_tree.turns import in_turn
 from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, kept_back, waits_because, with_clause
 
-# Ends closer together than this count as one when the cycle simulates the future: so many seconds, or this share of the
-# time until then.
+# Simulated ends closer together than so many seconds, or this share of the time until then, count as one.
 _STEP_SECONDS: Final = 10.0
 _STEP_SHARE: Final = 0.005
 # Reasons that no end of a job changes: such a job waits for other nodes and blocks no one.
@@ -366,7 +365,8 @@ class SchedulingCycle:
     def _on_cpu(self, job: Candidate, *, instead: Waits) -> Verdict:
         """Admit all workers without their GPUs, within the limits that count jobs."""
         asked = replace(job, ask=on_cpu(job.ask), others=())
-        refused = too_large(asked, ledger=self._ledger) or self._gate.refusal(asked)
+        room = self._room_for(asked)
+        refused = room if isinstance(room, Shortage) else self._gate.refusal(asked)
         if refused is not None:
             return waits_because(job, why=refused)
         if self._reservations.drop(job.key):
@@ -377,7 +377,7 @@ class SchedulingCycle:
 
     def _room_for(self, job: Candidate) -> Room | Shortage:
         if job.ask.gpu is None:
-            return too_large(job, ledger=self._ledger) or Room(ask=job.ask, claims=())
+            return room_without_gpus(job, ledger=self._ledger, sites=self._sites, growth=self._growth)
         shortage = self._refused.get(job.shape) or self._still_refused(job)
         if shortage is not None:
             return shortage

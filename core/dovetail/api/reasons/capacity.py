@@ -60,6 +60,7 @@ TOGETHER_WITH_HOST: Final = for_devices(
     reason=_EVER,
 )
 NO_NODE: Final = clause("NoNodeWillDo", "No node will do")
+NO_NODE_FOR_IT: Final = clause("NoNodeForIt", "There is no node for it", reason=_EVER)
 KEPT_OFF: Final = clause(
     "KeptOffEveryNode", ": node selector, affinity and taints keep the pod off every node", reason=_EVER
 )

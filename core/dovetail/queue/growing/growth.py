@@ -13,11 +13,14 @@ from typing import Final
 
 import msgspec
 
+from dovetail import names
 from dovetail.api.builtin import Node
 from dovetail.api.gpujob import Provisioning, Reason
+from dovetail.api.reasons import capacity
 from dovetail.api.reasons import queue as says
 from dovetail.api.reasons.catalog import opening
 from dovetail.cluster.view import ClusterView
+from dovetail.engine.gang.shortage import Shortage, machine_shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
@@ -88,6 +91,10 @@ class Growth:
         if before is None and self._is_too_early(job, verdict=verdict):
             return verdict, ()
         return self._planned(job, verdict=verdict, before=before, ledger=ledger, sites=sites)
+
+    def could_grow_for(self, job: Candidate) -> bool:
+        """Whether the job may use the nodes of a growing pool."""
+        return any(pool.admits(job) for pool in self._in_order(None))
 
     def _is_too_early(self, job: Candidate, *, verdict: Waits) -> bool:
         if verdict.reason == NEVER:
@@ -183,6 +190,21 @@ class Growth:
 
     def _wake_in(self, seconds: float) -> None:
         self.next_seconds = seconds if self.next_seconds is None else min(seconds, self.next_seconds)
+
+
+def room_without_gpus(job: Candidate, *, ledger: Ledger, sites: Sites, growth: Growth | None) -> Room | Shortage:
+    """Room for workers without GPUs, or why they could never run.
+
+    One's own machine may be too small for them. In a cluster, the pools to which the job is kept may have no node that
+    it may use, and none of them grows. Kube-scheduler looks for all else, because any other node may come at any time.
+    """
+    too_large = machine_shortage(ledger, ask=job.ask, workers=job.least or job.workers)
+    if too_large is not None:
+        return too_large
+    has_node = names.LABEL_POOL not in job.site or sites.get(job.site, ledger.nodes())
+    if has_node or (growth is not None and growth.could_grow_for(job)):
+        return Room(ask=job.ask, claims=())
+    return Shortage.of(capacity.NO_NODE_FOR_IT())
 
 
 def build_growth(

@@ -11,7 +11,7 @@ import msgspec
 
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.gang.placement import place
-from dovetail.engine.gang.shortage import Shortage, machine_shortage
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
@@ -236,11 +236,6 @@ def find_room(job: Candidate, *, ledger: Ledger, fit_cache: FitCache, sites: Sit
             return Room(ask=ask, claims=tuple(found))
         shortages.append(NoRoom(ask=ask, shortage=found))
     return next((each for each in shortages if each.shortage.reason != "ExceedsCapacity"), shortages[0])
-
-
-def too_large(job: Candidate, *, ledger: Ledger) -> Shortage | None:
-    """Why one's own machine never has room for these workers without GPUs; None where it has, and in a cluster."""
-    return machine_shortage(ledger, ask=job.ask, workers=job.least or job.workers)
 
 
 def helps(job: Candidate, *, nodes: Iterable[str], fit_cache: FitCache, sites: Sites, ledger: Ledger) -> bool:

@@ -17,12 +17,15 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask
 from dovetail.formats.durations import timestamp
 from dovetail.queue.cycle import admit
 from dovetail.queue.growing.future_nodes import FutureNodes, missing_nodes
 from dovetail.queue.growing.growth import Growth, build_growth
 from dovetail.queue.growing.pools import GrowingPool, GrowingRules
+from dovetail.queue.inputs.candidates import site_of
 from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
+from dovetail.queue.limits.pools import in_pools
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate, Leaving
 from dovetail.queue.model.gate import Gate
@@ -466,3 +469,31 @@ def test_new_nodes_are_never_promised_twice(asked: list[tuple[str, int, int]], r
     served = [job for job in jobs if isinstance(v := grown[job.key], Waits) and v.provisioning is not None]
     assert sum(job.gpus for job in served) <= 8 * room
     assert all(request_of(grown[job.key]).nodes <= room for job in served)
+
+
+IN_POOL = site_of(in_pools({}, pools=["a100"]))
+ELSEWHERE = site_of({"nodeSelector": {"disk": "ssd"}})
+
+
+@pytest.mark.parametrize(
+    ("site", "nodes", "grows", "starts"),
+    [
+        (IN_POOL, [], None, False),
+        (IN_POOL, [], "t4", False),
+        (IN_POOL, [], "a100", True),
+        (IN_POOL, ["old"], None, True),
+        (ELSEWHERE, [], None, True),
+        ("", ["old"], None, True),
+    ],
+)
+@pytest.mark.parametrize("gpu", ["", "99"])
+def test_without_gpus_a_job_runs_in_a_pool_that_has_nodes_or_grows(
+    site: str, nodes: list[str], grows: str | None, starts: bool, gpu: str
+) -> None:
+    """Also one that falls back to the CPU."""
+    falls_back = {"ask": make_ask(gpu), "cpu_in_seconds": float("inf")} if gpu else {"ask": Ask(gpu=None)}
+    job = Candidate(key="x", site=site, created=timestamp(NOW), **falls_back)
+    growth = make_growth(pools=[replace(POOL, labels={names.LABEL_POOL: grows})]) if grows else None
+    (verdict,) = admit([job], ledger=make_ledger(old=4), sites={site: nodes}, growth=growth)
+    assert isinstance(verdict, Admitted) == starts
+    assert starts or told(verdict) == ("ExceedsCapacity", "There is no node for it")
