@@ -88,7 +88,7 @@ def _path(pattern: str, *, pod: LocalPod, known: Mapping[str, str], place: Place
     values = {
         "%": "%",
         "j": labels.get(names.LABEL_JOB_NUMBER, ""),
-        "A": labels.get(names.LABEL_JOB_NUMBER, ""),
+        "A": known.get(names.ENV_ARRAY_JOB_ID) or labels.get(names.LABEL_JOB_NUMBER, ""),
         "x": called.replace("/", "-"),
         "a": known.get(names.ENV_TASK_ID, ""),
         "u": place.user,

@@ -169,6 +169,12 @@ def test_file_names_have_slurms_placeholders_and_start_at_the_jobs_directory(tmp
     assert (made.output, made.error) == (Path("/data/out/train-42-3.alice%"), Path("/var/local.err"))
 
 
+@pytest.mark.parametrize(("array", "file"), [([], "/data/42"), ([variable(names.ENV_ARRAY_JOB_ID, "40")], "/data/40")])
+def test_the_number_of_an_array_is_that_of_a_job_alone(tmp_path: Path, array: list[EnvVar], file: str) -> None:
+    pod = builders.pod("true", directory="/data", annotations={names.OUTPUT_FILE: "%A"}, env=array)
+    assert launched(pod, tmp_path).output == Path(file)
+
+
 def test_a_job_without_a_directory_runs_at_home(tmp_path: Path) -> None:
     assert launched(builders.pod("true"), tmp_path).directory == str(tmp_path).encode()
 

@@ -78,7 +78,7 @@ def _expanded(pattern: str, *, files: OutputFiles) -> str:
     values = {
         "%": "%",
         "j": f'"${names.ENV_JOB_ID}"',
-        "A": f'"${names.ENV_JOB_ID}"',
+        "A": f'"${{{names.ENV_ARRAY_JOB_ID}:-${names.ENV_JOB_ID}}}"',
         "a": f'"${names.ENV_TASK_ID}"',
         "N": '"$HOSTNAME"',
         "x": shlex.quote(files.name.replace("/", "-")),

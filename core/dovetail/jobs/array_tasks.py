@@ -17,10 +17,13 @@ from dovetail.api.reasons.clause import SaidError
 from dovetail.jobs.array_indexes import IndexesError, indexes_in
 
 TASK_IDS: Final = (names.ENV_TASK_ID, names.ENV_GFLOW_TASK_ID, names.ENV_SLURM_TASK_ID)
+# The variables with the number of the array.
+ARRAY_IDS: Final = (names.ENV_ARRAY_JOB_ID, names.ENV_SLURM_ARRAY_JOB_ID)
 # Forbidden names of parameters: the task would not see them, or they would hide its devices.
 _RESERVED: Final = frozenset(
     {
-        *TASK_IDS, names.ENV_JOB_ID, names.ENV_GPU_UUIDS, names.ENV_VISIBLE_DEVICES, names.ENV_CUDA_DEVICES,
+        *TASK_IDS, *ARRAY_IDS, names.ENV_JOB_ID, names.ENV_GPU_UUIDS, names.ENV_VISIBLE_DEVICES,
+        names.ENV_CUDA_DEVICES,
         names.ENV_MPS_PERCENTAGE, names.ENV_MPS_MEMORY, names.ENV_MPS_PIPE,
     }
 )  # fmt: skip

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from dovetail import names
+from dovetail.jobs.array_tasks import ARRAY_IDS, TASK_IDS
 
 # Variables of the job that a submission may happen in. Another job must not inherit them.
-_OF_A_JOB: Final = (names.ENV_TASK_ID, names.ENV_GFLOW_TASK_ID, names.ENV_SLURM_TASK_ID, names.ENV_CONFIG)
+_OF_A_JOB: Final = (*TASK_IDS, *ARRAY_IDS, names.ENV_CONFIG)
 _PRIVATE: Final = 0o600
 
 

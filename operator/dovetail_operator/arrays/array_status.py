@@ -99,7 +99,7 @@ def _creations(seen: Observed, *, progress: Progress) -> list[Action]:
     room = parallelism_of(seen.job) - len(progress.in_line)
     free = [task for task in progress.missing if task.name not in seen.in_the_way]
     tasks = free[: min(max(0, room), _AT_ONCE)]
-    return [CreateTask(manifest=manifest) for manifest in manifests_of(tasks, parent=seen.job)]
+    return [CreateTask(manifest=manifest) for manifest in manifests_of(tasks, parent=seen.job, number=seen.number)]
 
 
 def _in_the_way(seen: Observed, *, progress: Progress) -> tuple[Task, Obstacle] | None:

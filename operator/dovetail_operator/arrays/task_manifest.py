@@ -9,7 +9,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import KIND, MAX_TASKS, GPUJob
-from dovetail.jobs.array_tasks import TASK_IDS, Task, filled
+from dovetail.jobs.array_tasks import ARRAY_IDS, TASK_IDS, Task, filled
 from dovetail.jobs.batch_job import owner_reference
 from dovetail.pods.demand import template_spec
 from dovetail_operator.arrays.task_updates import noted_fields
@@ -31,8 +31,8 @@ def parallelism_of(job: GPUJob) -> int:
     return (job.spec.sweep.parallelism if job.spec.sweep is not None else None) or MAX_TASKS
 
 
-def manifests_of(tasks: Sequence[Task], *, parent: GPUJob) -> list[Manifest]:
-    """The GPUJobs of these tasks, with index and parameters in environment and commands.
+def manifests_of(tasks: Sequence[Task], *, parent: GPUJob, number: int) -> list[Manifest]:
+    """The GPUJobs of these tasks, with index, parameters and the parent's number in environment and commands.
 
     The manifests share their common parts: the template is decoded once.
     """
@@ -42,11 +42,14 @@ def manifests_of(tasks: Sequence[Task], *, parent: GPUJob) -> list[Manifest]:
     for own in _PARENTS_OWN:
         spec.pop(own, None)
     pod_spec = template_spec(parent)
-    return [_manifest(task, parent=parent, spec=spec, pod_spec=pod_spec) for task in tasks]
+    numbers = dict.fromkeys(ARRAY_IDS, str(number))
+    return [_manifest(task, parent=parent, spec=spec, pod_spec=pod_spec, numbers=numbers) for task in tasks]
 
 
-def _manifest(task: Task, *, parent: GPUJob, spec: Manifest, pod_spec: Manifest) -> Manifest:
-    template = {**spec["template"], "spec": _for_task(pod_spec, task=task)}
+def _manifest(
+    task: Task, *, parent: GPUJob, spec: Manifest, pod_spec: Manifest, numbers: Mapping[str, str]
+) -> Manifest:
+    template = {**spec["template"], "spec": _for_task(pod_spec, task=task, numbers=numbers)}
     annotations = {name: value for name, value in parent.metadata.annotations.items() if name == names.USER}
     annotations |= noted_fields(parent)
     if task.parameters:
@@ -69,17 +72,19 @@ def _manifest(task: Task, *, parent: GPUJob, spec: Manifest, pod_spec: Manifest)
     }
 
 
-def _for_task(spec: Manifest, *, task: Task) -> Manifest:
+def _for_task(spec: Manifest, *, task: Task, numbers: Mapping[str, str]) -> Manifest:
     containers: Manifest = {
-        kind: [_container(each, task=task) for each in spec[kind]] for kind in _CONTAINERS if kind in spec
+        kind: [_container(each, task=task, numbers=numbers) for each in spec[kind]]
+        for kind in _CONTAINERS
+        if kind in spec
     }
     return {**spec, **containers}
 
 
-def _container(container: Manifest, *, task: Task) -> Manifest:
+def _container(container: Manifest, *, task: Task, numbers: Mapping[str, str]) -> Manifest:
     # Kubernetes reads $$ as $, and $(NAME) as a variable. Escaped, a value arrives as it was written.
     values = {name: value.replace("$", "$$") for name, value in task.parameters.items()}
-    ours = {**values, **dict.fromkeys(TASK_IDS, str(task.index))}
+    ours = {**values, **dict.fromkeys(TASK_IDS, str(task.index)), **numbers}
     theirs = [entry for entry in container.get("env") or () if entry.get("name") not in ours]
     commands = {key: _with_values(container[key], values=values) for key in ("command", "args") if container.get(key)}
     # First, so that the user's own variables may refer to them.

@@ -54,7 +54,9 @@ def test_errors_have_a_file_of_their_own(shell: list[str], tmp_path: Path) -> No
 
 def test_placeholders_are_filled_in_the_container(shell: list[str], tmp_path: Path) -> None:
     run(shell, command("echo", output="%j-%A-%a-%x-%u-%%-%q it's.log"), folder=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["7-7-3-lr0.1-bs 32-ada-%-%q it's.log"]
+    run(shell, command("echo", output="array-%A"), folder=tmp_path, DOVETAIL_ARRAY_JOB_ID="5")
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == ["7-7-3-lr0.1-bs 32-ada-%-%q it's.log", "array-5"]
 
 
 def test_other_workers_write_files_of_their_own(shell: list[str], tmp_path: Path) -> None:

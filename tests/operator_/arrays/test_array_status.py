@@ -26,7 +26,7 @@ def seen_with(parent: GPUJob, *tasks: GPUJob, **more: Any) -> Outcome:
 
 def make_task(parent: GPUJob, index: int, *, phase: str | None = None, **spec: Any) -> GPUJob:
     task = next(each for each in tasks_of(parent) if each.index == index)
-    manifest = manifests_of([task], parent=parent)[0]
+    manifest = manifests_of([task], parent=parent, number=7)[0]
     manifest["metadata"] |= {"uid": f"uid-{task.name}", **spec.pop("meta", {})}
     manifest["spec"] |= spec
     status = {"phase": phase, "gpus": 1, "startTime": at(-60)} if phase else {}
@@ -85,7 +85,7 @@ def test_the_tasks_are_jobs_of_their_own_with_their_index_and_nothing_that_the_a
         dependencies=[{"name": "before"}],
         meta={"labels": {"team": "vision"}, "annotations": {"dovetail.dev/user": "ann", "note": "x"}},
     )
-    task = manifests_of([tasks_of(parent)[1]], parent=parent)[0]
+    task = manifests_of([tasks_of(parent)[1]], parent=parent, number=7)[0]
     assert task["metadata"]["name"] == "x-t3"
     assert task["metadata"]["labels"] == {"team": "vision", "dovetail.dev/array": "x", "dovetail.dev/task": "3"}
     assert task["metadata"]["annotations"].keys() == {"dovetail.dev/user", "dovetail.dev/as-array-says"}
@@ -93,7 +93,8 @@ def test_the_tasks_are_jobs_of_their_own_with_their_index_and_nothing_that_the_a
     assert task["spec"]["priority"] == 50
     assert not {"array", "dependencies"} & task["spec"].keys()
     env = {each["name"]: each["value"] for each in task["spec"]["template"]["spec"]["containers"][0]["env"]}
-    assert env == {"DOVETAIL_ARRAY_TASK_ID": "3", "GFLOW_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_ID": "3"}
+    index = {"DOVETAIL_ARRAY_TASK_ID": "3", "GFLOW_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_ID": "3"}
+    assert env == index | {"DOVETAIL_ARRAY_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "7"}
 
 
 SWEEP = {"parameters": [{"name": "lr", "values": ["0.1", "1"]}, {"name": "bs", "values": ["32", "64"]}]}
@@ -122,7 +123,9 @@ def test_a_zip_takes_the_values_side_by_side() -> None:
 
 def test_parameters_stand_in_commands_and_in_the_environment() -> None:
     parent = sweep()
-    (container,) = manifests_of([tasks_of(parent)[1]], parent=parent)[0]["spec"]["template"]["spec"]["containers"]
+    (container,) = manifests_of([tasks_of(parent)[1]], parent=parent, number=7)[0]["spec"]["template"]["spec"][
+        "containers"
+    ]
     assert container["command"] == ["train", "--lr=0.1", "${bs} 64 {other}"]
     assert {"name": "bs", "value": "64"} in container["env"]
 
@@ -168,7 +171,7 @@ def test_a_value_that_looks_like_a_parameter_is_left_as_it_is() -> None:
     parameters = [{"name": "lr", "values": ["{bs}", r"a\1"]}, {"name": "bs", "values": ["9"]}]
     parent = make_job(sweep={"parameters": parameters}, template=one_parameter("1").spec.template)
     commands = [
-        manifests_of([task], parent=parent)[0]["spec"]["template"]["spec"]["containers"][0]["command"]
+        manifests_of([task], parent=parent, number=7)[0]["spec"]["template"]["spec"]["containers"][0]["command"]
         for task in tasks_of(parent)
     ]
     assert commands == [["echo", "{bs}", "9"], ["echo", r"a\1", "9"]]
@@ -177,7 +180,9 @@ def test_a_value_that_looks_like_a_parameter_is_left_as_it_is() -> None:
 @pytest.mark.parametrize("value", ["$(HOME)", "a$$b", "${x}", "$"])
 def test_a_value_arrives_as_it_was_written_whatever_kubernetes_reads_in_it(value: str) -> None:
     parent = one_parameter(value)
-    (container,) = manifests_of([tasks_of(parent)[0]], parent=parent)[0]["spec"]["template"]["spec"]["containers"]
+    (container,) = manifests_of([tasks_of(parent)[0]], parent=parent, number=7)[0]["spec"]["template"]["spec"][
+        "containers"
+    ]
     env = {each["name"]: each["value"] for each in container["env"]}
     # As kubelet does: $$ is $, and without it nothing is left that it could read.
     assert [text.replace("$$", "\0").count("$") for text in (env["lr"], container["command"][1])] == [0, 0]
@@ -188,7 +193,9 @@ def test_a_value_arrives_as_it_was_written_whatever_kubernetes_reads_in_it(value
 def test_a_command_that_is_none_stays_for_the_api_server_to_refuse(args: Any) -> None:
     template = {"spec": {"containers": [{"name": "main", "args": args}]}}
     parent = make_job(sweep={"parameters": [{"name": "lr", "values": ["1"]}]}, template=template)
-    (container,) = manifests_of([tasks_of(parent)[0]], parent=parent)[0]["spec"]["template"]["spec"]["containers"]
+    (container,) = manifests_of([tasks_of(parent)[0]], parent=parent, number=7)[0]["spec"]["template"]["spec"][
+        "containers"
+    ]
     assert container["args"] == args
 
 

@@ -119,4 +119,4 @@ def test_a_job_is_told_what_is_wrong_with_its_template_or_runs(
     if any(isinstance(action, CreateJob) for action in outcome.actions):
         sweep = {"parameters": [{"name": "lr", "values": ["1"]}]}
         parent = make_job(template={"spec": template}, sweep=sweep, gpu=gpu, **shared)
-        assert [manifests_of([task], parent=parent)[0] for task in array_tasks.tasks_of(parent)]
+        assert [manifests_of([task], parent=parent, number=7)[0] for task in array_tasks.tasks_of(parent)]
