@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from dovetail.sdk import Client, Executor, FunctionFailedError, as_completed
+from dovetail.sdk.errors import ConflictError, NotFoundError
 from tests.local_node.machine import Machine, new_machine, until
 from tests.local_node.notebooks import executed, outputs_of
 
@@ -110,6 +111,34 @@ def test_another_version_of_python_is_named(client: Client, tmp_path: Path) -> N
     other.chmod(0o700)
     with pytest.raises(FunctionFailedError, match=r"was sent from Python 3\.\d+, and the job runs Python 3\.6"):
         client.submit(where, gpu=0, python=str(other)).result(timeout_seconds=PATIENCE)
+
+
+def test_a_job_that_is_found_by_name_or_number_brings_the_values(client: Client) -> None:
+    job, calls = client.submit(pow, 2, 10, gpu=0), client.map(abs, [-1, -2], gpu=0)
+    calls.wait(timeout_seconds=PATIENCE, progress=False)
+    for name in (job.name, job.refresh().number):
+        assert name is not None
+        found: Any = client.job(name)
+        assert found.result(timeout_seconds=PATIENCE) == 1024
+    several: Any = client.job(calls.name)
+    assert several.results(timeout_seconds=PATIENCE) == [1, 2]
+    task: Any = client.job(f"{calls.name}-t1")
+    assert task.result(timeout_seconds=PATIENCE) == 2
+    assert job.result(timeout_seconds=PATIENCE) == 1024, "who submitted it reads it last"
+    with pytest.raises(FunctionFailedError, match="its result was read before"):
+        found.__class__.result(client.job(job.name), timeout_seconds=PATIENCE)
+    with pytest.raises(NotFoundError, match="no job 999999 in namespace default"):
+        client.job(999999)
+
+
+def test_the_same_call_with_the_same_key_is_the_same_job(client: Client) -> None:
+    first, again = [client.submit(os.getpid, gpu=0, key="once") for _ in range(2)]
+    assert (again.name, again.result(timeout_seconds=PATIENCE)) == (first.name, first.result(timeout_seconds=PATIENCE))
+    later = client.submit(os.getpid, gpu=0, key="once")
+    assert (later.name, later.result(timeout_seconds=PATIENCE)) == (first.name, first.result())
+    with pytest.raises(ConflictError, match="another request created GPUJob"):
+        client.submit(os.getppid, gpu=0, key="once")
+    assert first.result() == later.result(), "a refused submission removes nothing of theirs"
 
 
 def test_a_gang_returns_what_each_worker_did(client: Client) -> None:

@@ -3,12 +3,16 @@
 import base64
 import importlib
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
+from typing import Any
 
 import cloudpickle
 import msgspec
@@ -59,6 +63,61 @@ def test_with_a_key_the_same_call_is_the_same_request_and_another_one_is_not() -
     first, *others = [travel.send(each, data=None, python=None, key=key) for each, key in asked]
     assert travel.send(data, data=None, python=None, key="run-1") == first
     assert len({each.word for each in (first, *others)}) == 5
+
+
+def test_with_a_key_the_same_call_is_the_same_request_on_ones_own_machine_too(tmp_path: Path) -> None:
+    data, other = packed(len, "abc"), packed(len, "ab")
+    asked = [(data, "run-1"), (data, "run-1"), (data, "run-2"), (other, "run-1"), (data, None), (data, None)]
+    first, again, *others = [travel.send(each, data=tmp_path, python=None, key=key) for each, key in asked]
+    assert (again, first.new, again.new) == (first, True, False)
+    assert len({each.command for each in (first, *others)}) == 5
+    assert len(list(tmp_path.glob("calls/*"))) == len(list(tmp_path.glob("environments/*"))) == 5
+
+
+def test_what_a_refused_submission_leaves_is_removed_but_not_what_an_earlier_one_sent(tmp_path: Path) -> None:
+    first, again = [travel.send(packed(len, "abc"), data=tmp_path, python=None, key="run-1") for _ in range(2)]
+    travel.withdraw(again, data=tmp_path)
+    assert first.folder is not None
+    assert (first.folder / "call").exists()
+    travel.withdraw(first, data=tmp_path)
+    assert [*tmp_path.glob("calls/*"), *tmp_path.glob("environments/*")] == []
+
+
+def test_with_a_key_the_outcome_stays_for_the_next_call_but_that_of_a_deleted_job_is_none(tmp_path: Path) -> None:
+    first = travel.send(packed(len, "abc"), data=tmp_path, python=None, key="run-1")
+    assert subprocess.run(first.command, check=False).returncode == 0
+    first.forget()
+    again = travel.send(packed(len, "abc"), data=tmp_path, python=None, key="run-1")
+    now = datetime.now(UTC)
+    found = again.begun(now - timedelta(seconds=60)).outcome(task=0, worker=0)
+    assert found is not None
+    assert found.value(of="job 1") == 3
+    assert again.begun(now + timedelta(seconds=60)).outcome(task=0, worker=0) is None
+
+
+def job_of(sent: travel.Sent, **variables: str) -> dict[str, Any]:
+    env = [{"name": name, "value": value} for name, value in variables.items()]
+    return {"template": {"spec": {"containers": [{"name": "main", "command": list(sent.command), "env": env}]}}}
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_a_job_says_where_the_outcome_of_its_function_is(tmp_path: Path, *, is_local: bool) -> None:
+    data = tmp_path if is_local else None
+    sent = travel.send(packed(len, "abc"), data=data, python=None)
+    found = travel.sent_before(job_of(sent, DOVETAIL_ARRAY_TASK_ID="3"), data=data)
+    assert found is not None
+    assert (found.folder, found.word, found.task) == (sent.folder, "" if is_local else sent.word, 3)
+    found.forget()
+    assert sent.folder is None or sent.folder.exists(), "the one who submitted it reads it too"
+
+
+def test_a_command_is_no_function_and_no_other_folder_is_read(tmp_path: Path) -> None:
+    sent = travel.send(packed(len, "abc"), data=tmp_path, python=None)
+    elsewhere = replace(sent, command=(*sent.command[:-1], str(tmp_path / "planted")))
+    command = replace(sent, command=("python", "-c", "print()", "-", "word"))
+    for spec in (job_of(elsewhere), job_of(command), {}, {"template": {"spec": {"containers": []}}}):
+        assert travel.sent_before(spec, data=tmp_path) is None
+    assert travel.sent_before(job_of(sent), data=None) is None
 
 
 def test_an_interpreter_that_this_machine_lacks_is_refused(tmp_path: Path) -> None:

@@ -30,6 +30,13 @@ def checked_name(name: str) -> str:
     return name
 
 
+def checked_number(number: Any) -> int:
+    """The number of a job. Raises `InvalidError`."""
+    if type(number) is not int or number < 1:
+        raise _invalid(f"job {number!r}: write the name of its object, or its number, from 1")
+    return number
+
+
 def checked_request(text: str | float) -> str | int:
     """A GPU request as the API takes it. Raises `InvalidError`."""
     if isinstance(text, bool):

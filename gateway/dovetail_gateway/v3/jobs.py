@@ -196,6 +196,8 @@ def _matches(job: GPUJob, *, wanted: JobFilter, sees: Visibility) -> bool:
         return False
     if wanted.namespace is not None and job.metadata.namespace != wanted.namespace:
         return False
+    if wanted.number not in {None, job.status.number}:
+        return False
     phase = job.status.phase or "Queued"
     if (wanted.phase is not None and phase != wanted.phase) or (wanted.unfinished and phase in FINISHED):
         return False

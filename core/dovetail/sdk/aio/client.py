@@ -20,7 +20,9 @@ from dovetail.answers.use.usage import Usage, UsageGroup
 from dovetail.answers.v1 import Status
 from dovetail.answers.waste import NodeFindings, RightSizeRow
 from dovetail.api.historyquery import JobRecord
+from dovetail.formats.timestamps import moment
 from dovetail.sdk import notebook, specs
+from dovetail.sdk.aio import functions
 from dovetail.sdk.aio.allocations import LEASE_SECONDS, AsyncAllocation
 from dovetail.sdk.aio.functions import AsyncFunctionJob, AsyncMapJob
 from dovetail.sdk.aio.jobs import AsyncJob
@@ -29,7 +31,7 @@ from dovetail.sdk.aio.transport import TIMEOUT_SECONDS, AsyncTransport
 from dovetail.sdk.calls import v1, v3
 from dovetail.sdk.calls.call import Call
 from dovetail.sdk.connection import Token, connection
-from dovetail.sdk.errors import InvalidError
+from dovetail.sdk.errors import InvalidError, NotFoundError
 from dovetail.sdk.functions import packing, travel
 from dovetail.sdk.functions.packing import Arguments
 from dovetail.sdk.functions.travel import Sent
@@ -143,10 +145,11 @@ class AsyncClient:
         sent = travel.send(packed, data=data, python=python, key=options.get("key"))
         try:
             asked = sent.completed(specs.asked(sent.command, options=options))
-            return await self._create(asked, options=options), sent
+            row = await self._create(asked, options=options)
         except BaseException:
             travel.withdraw(sent, data=data)
             raise
+        return row, sent.begun(moment(row.submitted_at))
 
     async def _create(self, asked: Mapping[str, Any], *, options: JobOptions) -> SubmittedJob:
         body: dict[str, Any] = {"namespace": options.get("namespace") or self._namespace, "spec": asked}
@@ -182,10 +185,19 @@ class AsyncClient:
             progress=progress,
         )
 
-    async def job(self, name: str, *, namespace: str | None = None) -> AsyncJob:
-        """A job by the name of its object. Raises `DovetailError`."""
-        details = await self._transport.send(v3.job(namespace or self._namespace, name=name))
-        return AsyncJob(details.row, transport=self._transport)
+    async def job(self, name: str | int, *, namespace: str | None = None) -> AsyncJob:
+        """A job by the name of its object, or by its number. Raises `DovetailError`.
+
+        That of a function has its `result`, and that of a map its `results`, as from `submit` and `map`.
+        """
+        where = namespace or self._namespace
+        if not isinstance(name, str):
+            asked = v3.jobs(namespace=where, number=specs.checked_number(name), limit=1)
+            numbered = (await self._transport.send(asked)).items
+            if not numbered:
+                raise NotFoundError(f"no job {name} in namespace {where}", status=404, reason="NotFound")
+            name = numbered[0].name
+        return functions.found(await self._transport.send(v3.job(where, name=name)), transport=self._transport)
 
     def jobs(
         self,

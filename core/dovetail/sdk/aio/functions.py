@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from dovetail.answers.jobs import JobRow, console_url
+from dovetail.answers.jobs import JobDetails, JobRow, console_url
 from dovetail.jobs.array_indexes import indexes_in
 from dovetail.sdk import notebook
 from dovetail.sdk.aio import runtime
@@ -20,7 +20,7 @@ from dovetail.sdk.errors import (
     UnreachableError,
     WaitTimeoutError,
 )
-from dovetail.sdk.functions import outcomes
+from dovetail.sdk.functions import outcomes, travel
 from dovetail.sdk.functions.outcomes import Outcome
 from dovetail.sdk.functions.travel import Sent
 from dovetail.sdk.progress import FINISHED, sentence
@@ -92,7 +92,7 @@ class AsyncFunctionJob(AsyncJob, Generic[T]):
         if len(self._outcomes) == self._workers:
             return True
         # A value is final. An error is not as long as the job may be retried.
-        found = {worker: self._sent.outcome(task=0, worker=worker) for worker in range(self._workers)}
+        found = {worker: self._sent.outcome(task=self._sent.task, worker=worker) for worker in range(self._workers)}
         if all(each is not None and each.kind == "value" for each in found.values()):
             return self._keep(found)
         if not ask:
@@ -104,10 +104,10 @@ class AsyncFunctionJob(AsyncJob, Generic[T]):
 
     async def _last(self, worker: int) -> Outcome:
         """The outcome of a worker of a job that has ended."""
-        found = self._sent.outcome(task=0, worker=worker)
+        found = self._sent.outcome(task=self._sent.task, worker=worker)
         if found is None and self._sent.folder is None:
             found = await printed(self, worker=worker, word=self._sent.word)
-        return found or _none(self.row)
+        return found or _none(self.row, sent=self._sent)
 
     def _keep(self, found: dict[int, Outcome | None]) -> bool:
         # Another thread or task may have read them first, and removed the files.
@@ -220,7 +220,7 @@ class AsyncMapJob(AsyncJob):
             return _without_value("its task is gone, and its log with it")
         if self._sent.folder is None:
             found = await printed(task, worker=0, word=self._sent.word)
-        return found or _none(task.row)
+        return found or _none(task.row, sent=self._sent)
 
     async def _task(self, index: int) -> AsyncJob | None:
         try:
@@ -271,8 +271,21 @@ async def printed(job: AsyncJob, *, worker: int, word: str) -> Outcome | None:
         await runtime.sleep(_ASK_SECONDS)
 
 
-def _none(row: JobRow) -> Outcome:
+def found(details: JobDetails, *, transport: AsyncTransport) -> AsyncJob:
+    """The job with its spec: that of a function has its `result`, that of a map its `results`."""
+    sent = travel.sent_before(details.spec, data=transport.connection.local_data)
+    if sent is None:
+        return AsyncJob(details.row, transport=transport)
+    array = details.spec.get("array")
+    if array is not None:
+        return AsyncMapJob(details.row, transport=transport, sent=sent, calls=len(indexes_in(array["indexes"])))
+    return AsyncFunctionJob(details.row, transport=transport, sent=sent, workers=details.spec.get("workers", 1))
+
+
+def _none(row: JobRow, *, sent: Sent) -> Outcome:
     """The outcome of a job that ended without one."""
+    if sent.folder is not None and not sent.folder.exists():
+        return _without_value("its result was read before, and is gone; with key=, it stays")
     why = row.message or row.reason
     return _without_value(f"it is {row.phase} and has no result{f': {why}' if why else ''}")
 

@@ -21,7 +21,9 @@ from dovetail.answers.use.usage import Usage, UsageGroup
 from dovetail.answers.v1 import Status
 from dovetail.answers.waste import NodeFindings, RightSizeRow
 from dovetail.api.historyquery import JobRecord
+from dovetail.formats.timestamps import moment
 from dovetail.sdk import notebook, specs
+from dovetail.sdk.blocking import functions
 from dovetail.sdk.blocking.allocations import LEASE_SECONDS, Allocation
 from dovetail.sdk.blocking.functions import FunctionJob, MapJob
 from dovetail.sdk.blocking.jobs import Job
@@ -30,7 +32,7 @@ from dovetail.sdk.blocking.transport import TIMEOUT_SECONDS, Transport
 from dovetail.sdk.calls import v1, v3
 from dovetail.sdk.calls.call import Call
 from dovetail.sdk.connection import Token, connection
-from dovetail.sdk.errors import InvalidError
+from dovetail.sdk.errors import InvalidError, NotFoundError
 from dovetail.sdk.functions import packing, travel
 from dovetail.sdk.functions.packing import Arguments
 from dovetail.sdk.functions.travel import Sent
@@ -144,10 +146,11 @@ class Client:
         sent = travel.send(packed, data=data, python=python, key=options.get("key"))
         try:
             asked = sent.completed(specs.asked(sent.command, options=options))
-            return self._create(asked, options=options), sent
+            row = self._create(asked, options=options)
         except BaseException:
             travel.withdraw(sent, data=data)
             raise
+        return row, sent.begun(moment(row.submitted_at))
 
     def _create(self, asked: Mapping[str, Any], *, options: JobOptions) -> SubmittedJob:
         body: dict[str, Any] = {"namespace": options.get("namespace") or self._namespace, "spec": asked}
@@ -183,10 +186,19 @@ class Client:
             progress=progress,
         )
 
-    def job(self, name: str, *, namespace: str | None = None) -> Job:
-        """A job by the name of its object. Raises `DovetailError`."""
-        details = self._transport.send(v3.job(namespace or self._namespace, name=name))
-        return Job(details.row, transport=self._transport)
+    def job(self, name: str | int, *, namespace: str | None = None) -> Job:
+        """A job by the name of its object, or by its number. Raises `DovetailError`.
+
+        That of a function has its `result`, and that of a map its `results`, as from `submit` and `map`.
+        """
+        where = namespace or self._namespace
+        if not isinstance(name, str):
+            asked = v3.jobs(namespace=where, number=specs.checked_number(name), limit=1)
+            numbered = (self._transport.send(asked)).items
+            if not numbered:
+                raise NotFoundError(f"no job {name} in namespace {where}", status=404, reason="NotFound")
+            name = numbered[0].name
+        return functions.found(self._transport.send(v3.job(where, name=name)), transport=self._transport)
 
     def jobs(
         self,

@@ -27,13 +27,21 @@ def me() -> Call[Me]:
 
 
 def jobs(
-    *, namespace: str | None, phase: str | None, user: str | None, unfinished: bool, limit: int, cursor: str
+    *,
+    namespace: str | None = None,
+    phase: str | None = None,
+    user: str | None = None,
+    number: int | None = None,
+    unfinished: bool = False,
+    limit: int,
+    cursor: str = "",
 ) -> Call[JobList]:
     """A page of jobs."""
     asked = query(
         namespace=namespace,
         phase=phase,
         user=user,
+        number=number,
         unfinished=unfinished or None,
         limit=limit,
         cursor=cursor or None,

@@ -25,6 +25,7 @@ class JobFilter(Page, frozen=True, kw_only=True):
     project: Annotated[Annotated[str, Meta(max_length=63)] | None, Meta(description="Only jobs of this project.")] = (
         None
     )
+    number: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="Only the jobs of this number.")] = None
     unfinished: Annotated[bool, Meta(description="Only jobs that have not ended.")] = False
 
 
