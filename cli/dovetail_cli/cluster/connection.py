@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import msgspec
+
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import GPUJOBS, Resource
+from dovetail.decoding import UnreadableError, decode
+from dovetail.process.identity import ProcessId, alive
 from dovetail.query.jobs.groups import in_order
 from dovetail_cli.ui.errors import NoConnectionError
 
@@ -23,6 +27,7 @@ T = TypeVar("T")
 _PAGE_SIZE: Final = 2_000
 # A person with a queue of their own need not know what a kubeconfig is.
 _STOPPED: Final = "the queue of this machine is stopped: `gflowd up` continues it"
+_STARTS: Final = "the queue of this machine still starts: `gflowd status` shows how far it is"
 _NOTHING: Final = (
     "there is no queue yet: `gflowd up` starts one on this machine; for a cluster, name its kubeconfig with "
     "--kubeconfig or $KUBECONFIG (~/.kube/config does not exist)"
@@ -51,7 +56,23 @@ def load(kubeconfig: str | None, *, context: str | None) -> "Connection":
         of_queue, of_user = default_kubeconfigs()
         if kubeconfig or os.environ.get("KUBECONFIG") or of_queue.exists() or of_user.exists():
             raise
-        raise NoConnectionError(_STOPPED if of_queue.parent.is_dir() else _NOTHING) from error
+        raise NoConnectionError(_absent(of_queue.parent)) from error
+
+
+def _absent(queue: Path) -> str:
+    """What to say where the queue of this machine, whose folder this is, has no kubeconfig."""
+    if not queue.is_dir():
+        return _NOTHING
+    try:
+        return _STARTS if alive(decode((queue / "state.json").read_bytes(), as_type=_Started).starter) else _STOPPED
+    except (OSError, UnreadableError):
+        return _STOPPED
+
+
+class _Started(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a queue: the process that starts it, as long as it runs."""
+
+    starter: ProcessId | None = None
 
 
 def work(

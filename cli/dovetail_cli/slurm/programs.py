@@ -10,6 +10,7 @@ from typing import Final
 from dovetail_cli import app
 from dovetail_cli.slurm import translation
 from dovetail_cli.slurm.translation import Translated
+from dovetail_cli.submit import sbatch
 
 # By name: our command, and how a command line becomes its words.
 PROGRAMS: Final[Mapping[str, tuple[str, Callable[[Sequence[str]], Translated]]]] = {
@@ -41,8 +42,8 @@ def run(name: str, *, arguments: Sequence[str]) -> int:
         print(f"`{command} --help` tells more.")
         return 0
     asked = translate(arguments)
-    if asked.without:
-        print(f"dovetail: ignored {', '.join(asked.without)}: Dovetail has no equivalent", file=sys.stderr)
+    for sentence in sbatch.ignored(without=asked.without, of_no_gpus=asked.of_no_gpus):
+        print(f"dovetail: {sentence}", file=sys.stderr)
     if asked.header and not asked.parsable:
         return app.run(command, arguments=asked.words, prog=name)
     answer = io.StringIO()

@@ -36,14 +36,16 @@ _LETTER: Final = re.compile(r"%[.\-]?\d*([A-Za-z])")
 class Translated:
     """A command line of Slurm's.
 
-    words     the words of our command
-    without   the options that have no counterpart
-    header    whether the first line of the answer is wanted
-    parsable  whether the answer is the number alone
+    words       the words of our command
+    without     the options that have no counterpart
+    of_no_gpus  the options for each GPU, where no GPU is requested
+    header      whether the first line of the answer is wanted
+    parsable    whether the answer is the number alone
     """
 
     words: tuple[str, ...]
     without: tuple[str, ...] = ()
+    of_no_gpus: tuple[str, ...] = ()
     header: bool = True
     parsable: bool = False
 
@@ -73,7 +75,7 @@ def sbatch(words: Sequence[str]) -> Translated:
     read = directives.read(slurm, source="sbatch")
     variables = [word for name, value in read.variables.items() for word in ("--env", f"{name}={value}")]
     words = (*read.words, *variables, *own, *(rest or ["-"]))
-    return Translated(words=words, without=read.without, parsable=parsable)
+    return Translated(words=words, without=read.without, of_no_gpus=read.of_no_gpus, parsable=parsable)
 
 
 def squeue(words: Sequence[str]) -> Translated:

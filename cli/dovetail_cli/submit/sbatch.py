@@ -73,11 +73,18 @@ _DEPENDENCY: Final = re.compile(r"afterok((?::[\w.-]+)+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What the lines say: gbatch's words, Slurm's variables, and options without a counterpart."""
+    """What the lines say.
+
+    words       the words of gbatch
+    variables   Slurm's variables
+    without     options that have no counterpart
+    of_no_gpus  options for each GPU, where the lines request none
+    """
 
     words: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()
+    of_no_gpus: tuple[str, ...] = ()
 
 
 def read(words: Sequence[str], *, source: str = "#SBATCH") -> Read:
@@ -142,7 +149,19 @@ def _read(words: Sequence[str]) -> Read:
             without.append(shown)
     without += _unsent_mails(said)
     found = [*(word for tell in _TELLERS for word in tell(said)), *waits]
-    return Read(words=tuple(found), variables=_variables(said), without=tuple(dict.fromkeys(without)))
+    return Read(
+        words=tuple(found),
+        variables=_variables(said),
+        without=tuple(dict.fromkeys(without)),
+        of_no_gpus=() if _gpu_count(said) else tuple(f"--{name}" for name in _FOR_EACH_GPU if name in said),
+    )
+
+
+def ignored(*, without: Sequence[str], of_no_gpus: Sequence[str], source: str = "") -> Iterator[str]:
+    """A sentence for each kind of options that change nothing; `source` is what they are called."""
+    for options, why in ((without, "Dovetail has no equivalent"), (of_no_gpus, "no option there requests a GPU")):
+        if options:
+            yield f"ignored {source}{', '.join(options)}: {why}"
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
@@ -212,6 +231,12 @@ def _request(said: Mapping[str, str]) -> tuple[int, str] | None:
     return count, (found[1] or "").upper()
 
 
+def _gpu_count(said: Mapping[str, str]) -> int:
+    """The GPUs of each worker."""
+    found = _request(said)
+    return 0 if found is None else found[0]
+
+
 def _host(said: Mapping[str, str]) -> Iterator[str]:
     """CPUs and memory of each node: of all its tasks together."""
     cpus = _cpus(said)
@@ -221,14 +246,14 @@ def _host(said: Mapping[str, str]) -> Iterator[str]:
         yield from ("--memory", f"{_mebibytes(said, name='mem')}M")
     elif "mem-per-cpu" in said:
         yield from ("--memory", f"{_mebibytes(said, name='mem-per-cpu') * (cpus or 1)}M")
-    elif "mem-per-gpu" in said and (gpus := _request(said)) is not None and gpus[0]:
-        yield from ("--memory", f"{_mebibytes(said, name='mem-per-gpu') * gpus[0]}M")
+    elif "mem-per-gpu" in said and (gpus := _gpu_count(said)):
+        yield from ("--memory", f"{_mebibytes(said, name='mem-per-gpu') * gpus}M")
 
 
 def _cpus(said: Mapping[str, str]) -> int | None:
     if "cpus-per-gpu" in said and "cpus-per-task" not in said:
-        gpus = _request(said)
-        return None if gpus is None or not gpus[0] else _number(said, name="cpus-per-gpu") * gpus[0]
+        gpus = _gpu_count(said)
+        return _number(said, name="cpus-per-gpu") * gpus if gpus else None
     if not said.keys() & {"ntasks", "ntasks-per-node", "cpus-per-task"}:
         return None
     return _tasks(said) * (_number(said, name="cpus-per-task") if "cpus-per-task" in said else 1)
@@ -314,14 +339,14 @@ def _mebibytes(said: Mapping[str, str], *, name: str) -> int:
 _TELLERS: Final[Sequence[Callable[[Mapping[str, str]], Iterator[str]]]] = (
     _plain, _time, _nodes, _gpus, _host, _partition, _dependency, _mails,
 )  # fmt: skip
+_FOR_EACH_GPU: Final = ("cpus-per-gpu", "mem-per-gpu")
 _MEANT: Final = frozenset(
     {
         *_SHORT.values(),
         "gres",
         "gpus-per-node",
         "gpus-per-task",
-        "cpus-per-gpu",
-        "mem-per-gpu",
+        *_FOR_EACH_GPU,
         "ntasks-per-node",
         "mem",
         "mem-per-cpu",

@@ -83,7 +83,7 @@ def _heeded(command: TyperCommand, *, ctx: Any, script: Script) -> Mapping[str, 
         raise UsageError(f"{script.name}: {message.rstrip('.')}") from error
     if list(inner.params["words"]) != [script.name]:
         raise UsageError(f'{script.name}: "{inner.params["words"][0]}" in a # GFLOW line is no option')
-    for warning in _warnings(of_slurm.without, late=said.late):
+    for warning in _warnings(of_slurm, late=said.late):
         print(f"dovetail: {script.name}: {warning}", file=sys.stderr)
     given = set(_given(ctx))
     for together in _TOGETHER:
@@ -101,8 +101,7 @@ def _given(ctx: Any) -> Iterator[str]:
             yield name
 
 
-def _warnings(without: tuple[str, ...], *, late: int) -> Iterator[str]:
-    if without:
-        yield f"ignored #SBATCH {', '.join(without)}: Dovetail has no equivalent"
+def _warnings(of_slurm: slurm.Read, *, late: int) -> Iterator[str]:
+    yield from slurm.ignored(without=of_slurm.without, of_no_gpus=of_slurm.of_no_gpus, source="#SBATCH ")
     if late:
         yield f"{late} #SBATCH or # GFLOW lines behind the first command are not read"

@@ -1,4 +1,6 @@
+import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -7,6 +9,8 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeconfigError
+from dovetail.process import identity
+from dovetail.process.identity import ProcessId
 from dovetail_cli.cluster.connection import Cluster, leave_out, load, read_jobs
 from dovetail_cli.ui.errors import NoConnectionError
 from tests.cli.builders import make_job
@@ -42,6 +46,34 @@ def test_without_any_cluster_it_names_the_queue_of_this_machine_first(
     # A file that is named is what it is about.
     with pytest.raises(KubeconfigError, match="/nonexistent"):
         load("/nonexistent", context=None)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"phase": "starting", "starter": "me"}, "still starts"),
+        ({"phase": "starting", "starter": "gone"}, "is stopped"),
+        ({"phase": "stopped", "starter": None}, "is stopped"),
+        ("{", "is stopped"),
+    ],
+)
+def test_a_queue_that_starts_for_the_first_time_is_not_called_stopped(
+    state: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "dovetail" / "sandboxes" / "default"
+    folder.mkdir(parents=True)
+    me = identity.identify(os.getpid())
+    assert me is not None
+    if isinstance(state, dict):
+        processes = {"me": me, "gone": ProcessId(me.pid, me.started - 1)}
+        state = msgspec.json.encode(state | {"starter": processes.get(state["starter"])}).decode()
+    (folder / "state.json").write_text(state)
+    with pytest.raises(NoConnectionError, match=said):
+        load(None, context=None)
 
 
 async def test_a_job_that_cannot_be_read_is_named_and_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,8 +61,10 @@ def test_a_submission_without_a_number_prints_none(
 def test_options_without_a_counterpart_are_named_and_the_command_runs(
     typed: list[tuple[str, ...]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    programs.run("sbatch", arguments=["--exclusive", "train.sh"])
-    assert "dovetail: ignored --exclusive: Dovetail has no equivalent" in capsys.readouterr().err
+    programs.run("sbatch", arguments=["--exclusive", "--mem-per-gpu", "8G", "train.sh"])
+    said = capsys.readouterr().err
+    assert "dovetail: ignored --exclusive: Dovetail has no equivalent\n" in said
+    assert "dovetail: ignored --mem-per-gpu: no option there requests a GPU\n" in said
     assert len(typed) == 1
 
 

@@ -150,9 +150,23 @@ def test_a_script_with_options_that_go_together_is_submitted(
     assert dry(tmp_path, capsys, text, "--mode", "Exclusive")[0] == 4
 
 
+@pytest.mark.parametrize(
+    ("said", "ignored"),
+    [
+        ("--cpus-per-gpu=4 --mem-per-gpu=8G", ("--cpus-per-gpu", "--mem-per-gpu")),
+        ("--gres=gpu:0 --mem-per-gpu=8G", ("--mem-per-gpu",)),
+        ("--gres=gpu:2 --mem-per-gpu=8G", ()),
+    ],
+)
+def test_what_is_for_each_gpu_says_where_there_is_none(said: str, ignored: tuple[str, ...]) -> None:
+    found = sbatch.read(said.split())
+    assert (found.of_no_gpus, found.without) == (ignored, ())
+
+
 def test_what_is_not_heeded_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, said = dry(tmp_path, capsys, "#SBATCH --qos=high -M x\necho\n# GFLOW -p 3\n")
+    _, said = dry(tmp_path, capsys, "#SBATCH --qos=high -M x --mem-per-gpu=8G\necho\n# GFLOW -p 3\n")
     assert "train.sh: ignored #SBATCH --qos, -M: Dovetail has no equivalent" in said
+    assert "train.sh: ignored #SBATCH --mem-per-gpu: no option there requests a GPU" in said
     assert "train.sh: 1 #SBATCH or # GFLOW lines behind the first command are not read" in said
 
 
