@@ -199,6 +199,7 @@ def test_the_version_is_told() -> None:
 
 def test_a_number_alone_shows_the_job() -> None:
     assert app.resolved("gjob", arguments=["7", "-o", "json"]) == ("gjob", ["show", "7", "-o", "json"])
+    assert app.resolved("gjob", arguments=["@~1"]) == ("gjob", ["show", "@~1"])
     assert app.resolved("gjob", arguments=["log", "7"]) == ("gjob", ["log", "7"])
 
 

@@ -1,5 +1,6 @@
 """`gflowd up` as a person has it: jobs are typed into a shell, and real processes run on this machine."""
 
+import getpass
 import json
 import os
 import re
@@ -62,6 +63,31 @@ def test_a_job_runs_in_its_conda_environment(machine: Machine, tmp_path: Path) -
     without = machine.submit("--conda-env", "torch", "true", PATH=os.defpath)
     assert machine.ended(without)["message"].endswith("exit code 127 (StartError)")
     assert machine.log(without) == "dovetail: conda: No such file or directory\n"
+
+
+def test_the_last_job_is_known_wherever_a_job_is_named(machine: Machine) -> None:
+    job = machine.submit("sh", "-c", "echo hi; exit 7")
+    assert machine.run("gjob", "wait", "@").returncode == 7
+    assert machine("gjob", "log", "@") == "hi\n"
+    assert machine.show("@")["number"] == int(job)
+    assert machine("gqueue", "-j", "@", "-f", "JOBID").split() == ["JOBID", job]
+    assert machine("explain", "job", "@").startswith(f"Job {job} ")
+    waiting = machine.submit("--begin", "now+1hour", "true")
+    assert machine("gjob", "hold", "@") == f"Job {waiting} held.\n"
+    assert machine("gcancel", "@,@~1").splitlines()[-1] == f"Job {waiting} cancelled."
+    found = machine.run("gcancel", "@~9999")
+    assert (found.returncode, found.stderr) == (3, f"dovetail: no job @~9999 of {getpass.getuser()}\n")
+
+
+def test_the_tasks_of_an_array_know_its_number_and_are_not_the_last_job(machine: Machine) -> None:
+    script = "echo $SLURM_ARRAY_JOB_ID $DOVETAIL_ARRAY_JOB_ID"
+    array = machine.submit("--array", "1-2", "-o", "of-%A-%a.txt", "sh", "-c", script)
+    assert machine.run("gjob", "wait", "@").returncode == 0
+    printed = {path.name: path.read_text() for path in machine.work.glob("of-*.txt")}
+    assert printed == {f"of-{array}-{index}.txt": f"{array} {array}\n" for index in (1, 2)}
+    alone = machine.submit("-o", "of-%A.txt", "true", SLURM_ARRAY_JOB_ID="1", DOVETAIL_ARRAY_JOB_ID="1")
+    machine.ended(alone)
+    assert (machine.work / f"of-{alone}.txt").exists()
 
 
 def test_the_exit_code_is_the_jobs(machine: Machine) -> None:

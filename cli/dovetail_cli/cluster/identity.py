@@ -4,17 +4,27 @@ Commands use the API server, and Python programs the gateway.
 """
 
 import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from dovetail.api.resources import Resource
-from dovetail.sdk.connection import connection
-from dovetail.sdk.errors import DovetailError
+from dovetail.query.jobs.selection import Wanted
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.ui import output
 
 _WHO_AM_I: Final = Resource(
     group="authentication.k8s.io", plural="selfsubjectreviews", kind="SelfSubjectReview", namespaced=False
 )
+
+
+async def of_caller(wanted: Iterable[Wanted], *, cluster: Cluster) -> list[Wanted]:
+    """The words for jobs, with the user whose last jobs `@` and `@~1` mean."""
+    words = list(wanted)
+    if all(each.back is None for each in words):
+        return words
+    user = await username(cluster)
+    return [replace(each, user=user) for each in words]
 
 
 async def username(cluster: Cluster) -> str:
@@ -50,6 +60,8 @@ def show(*, form: str, kubeconfig: str | None, context: str | None, namespace: s
 
 def _of_python() -> dict[str, str]:
     from dovetail.sdk.blocking.client import Client
+    from dovetail.sdk.connection import connection
+    from dovetail.sdk.errors import DovetailError
 
     try:
         made = connection()

@@ -13,7 +13,7 @@ def gcancel(
         list[str],
         typer.Argument(
             metavar="IDS",
-            help="Numbers, ranges and names, such as 7, 1,3, 1-5 or train.",
+            help="Numbers, ranges and names, such as 7, 1,3, 1-5 or train; @ is your last job.",
             autocompletion=completers.UNFINISHED_JOBS,
         ),
     ],

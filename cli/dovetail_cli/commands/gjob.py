@@ -14,12 +14,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Job = Annotated[str, typer.Argument(metavar="JOB", help="Number or name.", autocompletion=completers.JOBS)]
+Job = Annotated[
+    str, typer.Argument(metavar="JOB", help="Number or name; @ is your last job.", autocompletion=completers.JOBS)
+]
 Jobs = Annotated[
     list[str],
     typer.Argument(
         metavar="JOBS",
-        help="Numbers, ranges and names, such as 7, 1,3 or 1-5.",
+        help="Numbers, ranges and names, such as 7, 1,3 or 1-5; @ is your last job.",
         autocompletion=completers.UNFINISHED_JOBS,
     ),
 ]

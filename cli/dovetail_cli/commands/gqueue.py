@@ -14,7 +14,13 @@ def gqueue(
     ] = None,
     jobs: Annotated[
         list[str] | None,
-        option("-j", "--jobs", metavar="IDS", help="Only these, such as 1,3 or 1-5.", complete=completers.JOBS),
+        option(
+            "-j",
+            "--jobs",
+            metavar="IDS",
+            help="Only these, such as 1,3, 1-5 or @ for your last one.",
+            complete=completers.JOBS,
+        ),
     ] = None,
     names: Annotated[
         list[str] | None, option("-N", "--names", metavar="NAMES", help="Only jobs with these names.")

@@ -40,7 +40,9 @@ def pod(
 
 
 def job(
-    name: Annotated[str, argument(metavar="NAME|NUMBER", help="The job.", complete=completers.JOBS)],
+    name: Annotated[
+        str, argument(metavar="NAME|NUMBER", help="The job; @ is your last one.", complete=completers.JOBS)
+    ],
     *,
     namespace: Namespace = None,
     everything: Everything = False,

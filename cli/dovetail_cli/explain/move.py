@@ -11,7 +11,7 @@ Jobs = Annotated[
     list[str],
     typer.Argument(
         metavar="JOBS",
-        help="Numbers, ranges and names of waiting jobs, such as 7, 1,3 or 1-5.",
+        help="Numbers, ranges and names of waiting jobs, such as 7, 1,3 or 1-5; @ is your last job.",
         autocompletion=completers.UNFINISHED_JOBS,
     ),
 ]

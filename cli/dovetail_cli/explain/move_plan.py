@@ -11,6 +11,7 @@ from dovetail.formats.durations import human
 from dovetail.kube.queries.disruption_budgets import list_disruption_budgets
 from dovetail.query.explain.moves import moves_for
 from dovetail.query.jobs import selection
+from dovetail_cli.cluster import identity
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.cluster.snapshot import take
 from dovetail_cli.ui import output
@@ -53,7 +54,7 @@ async def found_for(
         objects = await take(cluster, say=say)
         budgets = await list_disruption_budgets(cluster.client)
         ours = [job for job in objects.jobs if job.metadata.namespace == cluster.namespace]
-        chosen, missing = selection.select(ours, wanted=wanted)
+        chosen, missing = selection.select(ours, wanted=await identity.of_caller(wanted, cluster=cluster))
         if not chosen:
             missing = [each.text for each in wanted]
         if missing:

@@ -16,7 +16,7 @@ from dovetail.query.explain.rows import explanation_row
 from dovetail.query.explain.subjects import Subject
 from dovetail.query.jobs import selection
 from dovetail_cli.cluster import gateway as gateways
-from dovetail_cli.cluster import snapshot, this_machine
+from dovetail_cli.cluster import identity, snapshot, this_machine
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import MissingError
@@ -113,7 +113,7 @@ def find_job(text: str) -> Find:
 
     async def find(cluster: Cluster, taken: ClusterObjects) -> Subject:
         ours = [job for job in taken.jobs if job.metadata.namespace == cluster.namespace]
-        chosen, missing = selection.select(ours, wanted=[wanted])
+        chosen, missing = selection.select(ours, wanted=await identity.of_caller([wanted], cluster=cluster))
         if missing:
             raise MissingError(f"{selection.none_such(missing)} in namespace {cluster.namespace}")
         job = chosen[0]

@@ -8,7 +8,7 @@ from dovetail.api.resources import GPUJOBS
 from dovetail.kube.errors import NotFound
 from dovetail.query.jobs import dependents, selection
 from dovetail.query.jobs.states import is_unfinished, phase_of
-from dovetail_cli.cluster import several
+from dovetail_cli.cluster import identity, several
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.ui.errors import CommandError, MissingError
 
@@ -43,8 +43,8 @@ async def cancel_those(cluster: Cluster, *, wanted: Sequence[selection.Wanted], 
     Returns the words that name no job, or one that is gone by now. Raises `CommandError` last, about jobs that are not
     cancelled.
     """
-    jobs = await list_jobs(cluster)
-    chosen, missing = selection.select(jobs, wanted=wanted)
+    jobs, words = await list_jobs(cluster), await identity.of_caller(wanted, cluster=cluster)
+    chosen, missing = selection.select(jobs, wanted=words)
     refused: CommandError | None = None
     if not dry_run:
         there, refused = await several.each({_called(job): cancel_one(cluster, job=job) for job in chosen})

@@ -33,7 +33,7 @@ from dovetail.query.jobs.places import place_or_reason
 from dovetail.query.jobs.records import last_run_seconds
 from dovetail.query.jobs.requests import request_text
 from dovetail.query.jobs.states import phase_of
-from dovetail_cli.cluster import this_machine
+from dovetail_cli.cluster import identity, this_machine
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.jobs import history, job_events, job_rows
 from dovetail_cli.submit.profiles import console_page
@@ -46,7 +46,8 @@ _STATE: Final = "JobState"
 
 async def find(cluster: Cluster, *, wanted: selection.Wanted) -> GPUJob:
     """The job. Raises `MissingError`."""
-    chosen, missing = selection.select(await list_jobs(cluster), wanted=[wanted])
+    words = await identity.of_caller([wanted], cluster=cluster)
+    chosen, missing = selection.select(await list_jobs(cluster), wanted=words)
     if missing:
         raise MissingError(selection.none_such(missing))
     return chosen[0]
@@ -57,6 +58,8 @@ async def remembered(cluster: Cluster, *, wanted: selection.Wanted, logs: bool =
 
     Raises `MissingError` and `NoHistoryError`.
     """
+    if wanted.back is not None:
+        raise MissingError(selection.none_such([wanted.text]))
     question = HistoryQuerySpec(
         names=[wanted.name] if wanted.name else [], numbers=[] if wanted.name else [wanted.first], limit=1, logs=logs
     )

@@ -17,7 +17,7 @@ from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.query.jobs.columns import DEFAULT_FIELDS, View
 from dovetail.query.jobs.filters import JobQuery, choose
 from dovetail.query.jobs.records import joined
-from dovetail_cli.cluster import this_machine
+from dovetail_cli.cluster import identity, this_machine
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.jobs import history, job_rows, layouts
 from dovetail_cli.submit.profiles import console_page
@@ -117,12 +117,15 @@ def show(
 
     async def read(cluster: Cluster) -> str:
         jobs, view = await _look(cluster)
+        ids = await identity.of_caller(question.ids, cluster=cluster)
         if question.since is not None:
             past = await history.records(cluster, question=HistoryQuerySpec(since=question.since))
             jobs = joined(jobs, records=past)
         if form == "table":
             jobs = [this_machine.job(cluster, job=job) for job in jobs]
-        return question.answer(jobs, view=view, form=form, page_of=lambda job: console_page.page_of(cluster, job=job))
+        return msgspec.structs.replace(question, ids=ids).answer(
+            jobs, view=view, form=form, page_of=lambda job: console_page.page_of(cluster, job=job)
+        )
 
     async def go(cluster: Cluster) -> None:
         if again_seconds is None:

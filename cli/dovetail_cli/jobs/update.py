@@ -12,6 +12,7 @@ from dovetail.api.resources import GPUJOBS
 from dovetail.kube.errors import KubeError, StatusError
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.states import is_unfinished, phase_of
+from dovetail_cli.cluster import identity
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.jobs import details
 from dovetail_cli.submit.manifest import check_group
@@ -116,7 +117,8 @@ def change(
     wanted = selection.parse_ids(words, field="gjob")
 
     async def go(cluster: Cluster) -> tuple[list[str], list[str]]:
-        chosen, missing = selection.select(await list_jobs(cluster), wanted=wanted)
+        words = await identity.of_caller(wanted, cluster=cluster)
+        chosen, missing = selection.select(await list_jobs(cluster), wanted=words)
         said = await asyncio.gather(*(_change(cluster, job=job, fields=fields, done=done) for job in chosen))
         for sentence, refusal in said:
             if not refusal:

@@ -18,7 +18,7 @@ from dovetail.kube.errors import Forbidden
 from dovetail.kube.reflector import Reflector
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.states import is_unfinished, phase_of
-from dovetail_cli.cluster import this_machine
+from dovetail_cli.cluster import identity, this_machine
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.ui.errors import MissingError, UsageError
 from dovetail_cli.ui.progress import Say, patiently
@@ -45,7 +45,8 @@ def wait(
         raise UsageError(f"--timeout {timeout_seconds:g}: write a number of seconds, 0 or more")
 
     async def go(cluster: Cluster) -> int:
-        chosen, missing = selection.select(await list_jobs(cluster), wanted=wanted)
+        words = await identity.of_caller(wanted, cluster=cluster)
+        chosen, missing = selection.select(await list_jobs(cluster), wanted=words)
         if missing:
             raise MissingError(selection.none_such(missing))
         return await until_ended(cluster, jobs=chosen, timeout_seconds=timeout_seconds)

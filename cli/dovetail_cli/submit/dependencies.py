@@ -1,20 +1,15 @@
 """The jobs that a new job waits for, from numbers, names and @ in gbatch's options."""
 
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from dovetail import names
 from dovetail.api.gpujob import Dependency, GPUJob
 from dovetail.jobs.display_name import object_name
 from dovetail.query.jobs import selection
 from dovetail_cli.cluster import identity
 from dovetail_cli.cluster.connection import Cluster, list_jobs
 from dovetail_cli.ui.errors import MissingError, UsageError
-
-_LAST: Final = re.compile(r"@(?:~(\d{1,4}))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +37,9 @@ def read(one: Sequence[str] | None, *, all_of: str | None, any_of: str | None) -
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not words or (option == "-d" and len(words) > 1):
         raise UsageError(f'{option} "{text}": name a job by number or name, such as 7, or @ for your last one')
-    for word in words:
-        if not _LAST.fullmatch(word):
-            (found,) = selection.parse_ids([word], field=option)
-            if not found.single:
-                raise UsageError(f'{option} "{word}": name each job by itself, such as 1,2,3')
+    for found in selection.parse_ids(words, field=option):
+        if not found.single:
+            raise UsageError(f'{option} "{found.text}": name each job by itself, such as 1,2,3')
     return Wanted(words=words, any_one=option == "--depends-on-any")
 
 
@@ -56,29 +49,16 @@ async def resolve(wanted: Wanted, *, cluster: Cluster) -> list[Dependency]:
     Raises `MissingError` for a number, or an @, that means no job.
     """
     jobs = await list_jobs(cluster)
-    own = await _own(jobs, cluster=cluster) if any(word.startswith("@") for word in wanted.words) else []
-    found = [_name_of(word, jobs=jobs, own=own) for word in wanted.words]
+    words = await identity.of_caller(selection.parse_ids(wanted.words, field="-d"), cluster=cluster)
+    found = [_name_of(word, jobs=jobs) for word in words]
     return [Dependency(name=name) for name in dict.fromkeys(found)]
 
 
-def _name_of(word: str, *, jobs: Sequence[GPUJob], own: Sequence[GPUJob]) -> str:
-    last = _LAST.fullmatch(word)
-    if last is not None:
-        back = int(last[1] or 0)
-        if back >= len(own):
-            raise MissingError(f"{word}: only {len(own)} of the jobs here are yours")
-        return own[-1 - back].metadata.name
-    meant = selection.parse_ids([word], field="-d")
-    chosen, missing = selection.select(jobs, wanted=meant)
+def _name_of(word: selection.Wanted, *, jobs: Sequence[GPUJob]) -> str:
+    chosen, missing = selection.select(jobs, wanted=[word])
     if chosen:
         return chosen[0].metadata.name
-    if meant[0].name:
-        print(f"dovetail: there is no job {word} yet: the new one waits until it is there", file=sys.stderr)
-        return object_name(meant[0].name)
+    if word.name:
+        print(f"dovetail: there is no job {word.text} yet: the new one waits until it is there", file=sys.stderr)
+        return object_name(word.name)
     raise MissingError(selection.none_such(missing))
-
-
-async def _own(jobs: Sequence[GPUJob], *, cluster: Cluster) -> list[GPUJob]:
-    """The jobs that this user has submitted, the last one last."""
-    user = await identity.username(cluster)
-    return [job for job in jobs if job.metadata.annotations.get(names.USER) == user]

@@ -72,7 +72,7 @@ async def test_the_last_job_is_the_user_s_own(api: Api, cluster: Cluster) -> Non
     assert await resolved(api, cluster, "@", "@~1") == ["b", "a"]
 
 
-@pytest.mark.parametrize(("word", "problem"), [("9", "no job 9"), ("@~2", "@~2: only 2 of the jobs here are yours")])
+@pytest.mark.parametrize(("word", "problem"), [("9", "no job 9"), ("@~2", "no job @~2 of me")])
 async def test_what_means_no_job_is_missing(api: Api, cluster: Cluster, word: str, problem: str) -> None:
     with pytest.raises(MissingError, match=problem):
         await resolved(api, cluster, word)

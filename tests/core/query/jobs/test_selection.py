@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -33,13 +35,38 @@ def test_what_names_one_job_must_exist() -> None:
     assert missing == ["99", "nobody"]
 
 
+def owned(name: str, *, number: int | None, user: str = "ada", **labels: str) -> GPUJob:
+    job = make_job(name, number=number)
+    metadata = msgspec.structs.replace(job.metadata, annotations={names.USER: user}, labels=labels)
+    return msgspec.structs.replace(job, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("@", ["new"]), ("@~1", ["array"]), ("@~2,5", ["first", "theirs"]), ("@~3", [])]
+)
+def test_the_last_jobs_are_the_users_by_number_and_arrays_without_tasks(text: str, found: list[str]) -> None:
+    jobs = [
+        owned("new", number=None),
+        owned("task", number=9, **{names.LABEL_ARRAY: "array"}),
+        owned("array", number=8),
+        owned("first", number=2),
+        owned("theirs", number=5, user="mona"),
+    ]
+    wanted = [replace(each, user="ada") for each in selection.parse_ids([text], field="-j")]
+    chosen, missing = selection.select(jobs, wanted=wanted)
+    assert [job.metadata.name for job in chosen] == found
+    assert missing == ([] if found else ["@~3 of ada"])
+
+
 def test_a_job_without_a_number_is_found_by_its_name_only() -> None:
     jobs = [make_job("new")]
     assert selection.select(jobs, wanted=selection.parse_ids(["1-5"], field="-j"))[0] == []
     assert selection.select(jobs, wanted=selection.parse_ids(["new"], field="-j"))[0] == jobs
 
 
-@pytest.mark.parametrize("text", ["0", "5-1", "0-3", "", ",", "-5", "1..5", "1-999999999"])
+@pytest.mark.parametrize(
+    "text", ["0", "5-1", "0-3", "", ",", "-5", "1..5", "1-999999999", "@~", "@~x", "@~99999", "@x", "@1"]
+)
 def test_other_words_are_refused(text: str) -> None:
     with pytest.raises(InvalidQueryError, match="-j"):
         selection.parse_ids([text], field="-j")
