@@ -189,6 +189,15 @@ async def test_on_one_s_own_machine_no_node_is_to_come(api: Api, cluster: Cluste
     )
 
 
+async def test_a_job_that_may_not_be_annotated_is_withdrawn_all_the_same(api: Api, cluster: Cluster) -> None:
+    job = decided("ExceedsCapacity", NEVER)
+    api.answer(f"PATCH {JOBS}/train", Answer(status=403, body={"code": 403, "reason": "Forbidden"}))
+    api.answer(f"DELETE {JOBS}/train", Answer())
+    with pytest.raises(CommandError, match=r"^not queued, it could never start here: "):
+        await create.refuse_if_hopeless(cluster, job=job, answer=answer_of(job, now=NOW))
+    assert len(api.of(f"DELETE {JOBS}/train")) == 1
+
+
 async def test_a_job_that_cannot_be_withdrawn_is_named(api: Api, cluster: Cluster) -> None:
     job = decided("ExceedsCapacity", NEVER)
     api.answer(f"PATCH {JOBS}/train", seen(job))
@@ -207,8 +216,9 @@ async def test_a_job_that_may_start_some_day_stays(cluster: Cluster, job: GPUJob
 BATCH = "/apis/batch/v1/namespaces/default/jobs/train"
 
 
-async def test_the_name_of_another_batch_job_is_refused(api: Api, cluster: Cluster) -> None:
-    api.answer(f"GET {BATCH}", Answer(body={"metadata": {"name": "train"}}))
+@pytest.mark.parametrize("owners", [[], [{"kind": "CronJob", "apiVersion": "batch/v1", "name": "t", "uid": "u"}]])
+async def test_the_name_of_another_batch_job_is_refused(api: Api, cluster: Cluster, owners: list[Any]) -> None:
+    api.answer(f"GET {BATCH}", Answer(body={"metadata": {"name": "train", "ownerReferences": owners}}))
     with pytest.raises(UsageError, match=r'^--name "train": namespace default has a batch Job of this name'):
         await create.check_free(cluster, name="train")
 

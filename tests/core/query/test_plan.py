@@ -4,10 +4,14 @@ from typing import Any
 
 import pytest
 
+from dovetail.answers.inventory import DeviceUse, NodeUse
 from dovetail.answers.plan import FilledGap
 from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.api.gpujob import GPUJob
-from dovetail.query.plan import has_room_kept, kept_rooms, plan_row, plan_rows, windows
+from dovetail.engine.model.availability import Unavailable
+from dovetail.query.plan import drains, has_room_kept, kept_rooms, plan_row, plan_rows, windows
+from tests.cli.builders import make_gpunode
+from tests.core.explain.builders import make_node
 from tests.core.query.test_quotas import make_quota
 from tests.operator_.builders import at, make_job
 
@@ -168,3 +172,28 @@ def test_windows_come_by_their_start_whichever_quota_has_them() -> None:
     assert [(each.quota, each.name) for each in found] == [("second", "a"), ("first", "b"), ("first", "late")]
     shown = list(windows([first, second], reader=reader_of("team")))
     assert [each.quota for each in shown] == [None, "first", "first"]
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_jobs_restart_elsewhere_only_from_a_node_that_is_emptied(restarts: bool) -> None:
+    cordon, broken = Unavailable(cause="NodeCordoned"), Unavailable(cause="NodeNotReady")
+    node, emptied = make_node("n"), make_node("n", cordoned=True)
+    report = make_gpunode("n", gpus=2)
+    first, second = report.status.devices
+    devices = (
+        DeviceUse(node="n", device=first, unavailable=(Unavailable(cause="Cordoned"),)),
+        DeviceUse(node="n", device=second),
+    )
+    uses = [
+        NodeUse(gpunode=report, uses=devices, node=emptied, unavailable=(cordon,)),
+        NodeUse(gpunode=report, uses=devices, node=node, unavailable=(broken,)),
+        NodeUse(gpunode=report, uses=devices, node=None, unavailable=(broken,)),
+        NodeUse(gpunode=report, uses=devices, node=node),
+    ]
+    found = list(drains(uses, restarts=restarts))
+    assert [(each.index, each.restarts) for each in found] == [
+        (None, restarts),
+        (None, False),
+        (None, False),
+        (0, False),
+    ]

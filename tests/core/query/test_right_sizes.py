@@ -59,6 +59,19 @@ def test_earlier_runs_count_back_to_one_that_may_have_needed_more() -> None:
     assert (found.runs, found.peak_mib, found.suggested) == (2, 6000, "7G,0.3(V100)")
 
 
+def test_a_run_without_a_peak_is_no_run_that_was_measured() -> None:
+    unknown = [{"uid": "u2", "created": "2026-11-02T00:00:00Z", "peakMiB": 0}, EARLIER[0]]
+    found = measured_size(job(peak=0, earlier=unknown), now=NOW)
+    assert found is not None
+    assert (found.runs, found.peak_mib) == (1, 6000)
+
+
+def test_hours_that_are_saved_have_four_digits() -> None:
+    found = measured_size(job(startTime="2026-11-03T10:59:59Z"), now=NOW)
+    assert found is not None
+    assert found.savable_hours == 0.7002
+
+
 @pytest.mark.parametrize(
     ("changes", "basis"),
     [

@@ -387,16 +387,16 @@ def test_the_queue_s_mix_has_the_pods_of_no_job_too() -> None:
     pods = [
         make_pod(
             name,
-            node="a",
+            node=node,
             held=((at, 1000, 32768),),
             asks={names.GPU_MILLI: "1000"},
             request="1",
             labels={names.LABEL_JOB: job} if job else {},
         )
-        for at, (name, job) in enumerate([("plain", ""), ("w-0", "w")])
+        for name, job, node, at in [("plain", "", "a", 0), ("other", "", "b", 0), ("w-0", "w", "a", 1)]
     ]
     found = explain(subjects.of_job(waiting, pods=(), settings=SETTINGS), make_picture(jobs=[waiting], pods=pods))
-    assert found.basis.message.startswith("nodes are compared by ph on the mix of the 2 requests of jobs and pods here")
+    assert found.basis.message.startswith("nodes are compared by ph on the mix of the 3 requests of jobs and pods here")
 
 
 def test_of_stored_mixes_it_is_said_that_they_are_those_of_the_queue_and_the_extender() -> None:

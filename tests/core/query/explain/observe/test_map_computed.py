@@ -16,33 +16,35 @@ from tests.core.query.explain.observe.builders import GPU, look, make_node, make
 MIG: Final = "nvidia.com/mig-1g.10gb"
 # Counts no devices: neither a row nor a sum.
 PART: Final = "volcano.sh/vgpu-memory"
-CPUS: Final = (4, 8, 16)
+SIZES: Final = (4, 8, 16)
 
 
 @dataclass
 class Server:
-    """A node in plain numbers: what it has by resource, and its CPUs."""
+    """A node in plain numbers: what it has by resource, its CPUs, and its memory in GiB."""
 
     has: dict[str, int]
     cpus: int
+    gib: int
     cordoned: bool
 
     def node(self, name: str) -> Node:
         more = {resource: str(count) for resource, count in self.has.items()}
-        return make_node(name, gpus=None, cpu=str(self.cpus), cordoned=self.cordoned, **more)
+        return make_node(name, gpus=None, cpu=str(self.cpus), memory=f"{self.gib}Gi", cordoned=self.cordoned, **more)
 
 
 @dataclass
 class Asking:
-    """A pod in plain numbers: its devices by resource, its CPUs, and its node; empty for one that waits."""
+    """A pod in plain numbers: its devices by resource, CPUs and GiB, and its node; empty for one that waits."""
 
     asks: dict[str, int]
     cpus: int
+    gib: int
     on: str
 
     def pod(self, name: str) -> PlacedPod:
         limits = {resource: str(count) for resource, count in self.asks.items()}
-        return make_pod(name, gpus=None, on=self.on, cpu=str(self.cpus), limits=limits)
+        return make_pod(name, gpus=None, on=self.on, cpu=str(self.cpus), memory=f"{self.gib}Gi", limits=limits)
 
 
 class Cluster:
@@ -53,7 +55,8 @@ class Cluster:
         self.servers = {
             f"n{at}": Server(
                 has={each: random.choice([0, 2, 4, 8]) for each in (GPU, MIG, PART) if random.random() < 0.7},
-                cpus=random.choice(CPUS),
+                cpus=random.choice(SIZES),
+                gib=random.choice(SIZES),
                 cordoned=random.random() < 0.15,
             )
             for at in range(random.randint(1, 5))
@@ -62,6 +65,7 @@ class Cluster:
             Asking(
                 asks={each: random.randint(1, 3) for each in (GPU, MIG) if random.random() < 0.6} or {GPU: 1},
                 cpus=random.choice([1, 2, 5]),
+                gib=random.choice([2, 4]),
                 on=random.choice(["", *self.servers]),
             )
             for _ in range(random.randint(0, 8))
@@ -82,13 +86,15 @@ class Cluster:
         }
 
     def is_stranded(self, node: str, *, resource: str) -> bool:
-        """Whether some are free, and none of the cluster's pods with such devices would find the CPUs there."""
+        """Whether some are free, and none of the cluster's pods with such devices would find CPUs and memory there."""
         server = self.servers[node]
         if server.has[resource] <= self.promised(node, resource=resource):
             return False
-        free = server.cpus - sum(each.cpus for each in self.asking if each.on == node)
-        least = min((each.cpus for each in self.asking if resource in each.asks), default=0)
-        return server.cordoned or least > free
+        there = [each for each in self.asking if each.on == node]
+        alike = [each for each in self.asking if resource in each.asks]
+        cpus, gib = server.cpus - sum(each.cpus for each in there), server.gib - sum(each.gib for each in there)
+        is_short = bool(alike) and (min(each.cpus for each in alike) > cpus or min(each.gib for each in alike) > gib)
+        return server.cordoned or is_short
 
 
 @pytest.mark.parametrize("seed", range(40))

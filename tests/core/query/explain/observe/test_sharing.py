@@ -43,7 +43,9 @@ def given(name: str, text: str, **more: Any) -> PlacedPod:
     [
         (shared(mem=8000), ["h1-0,NVIDIA,8000,0:;"], "NotSeen"),
         (shared(mem=8385), ["h1-0,NVIDIA,8000,0:;"], "Devices"),
-        (shared(mem=17000), [], "TooLarge"),
+        (shared(mem=16384), [], "NotSeen"),
+        (shared(mem=16384), ["h1-0,NVIDIA,1,0:;"], "Devices"),
+        (shared(mem=16385), [], "TooLarge"),
         (shared(mem=1000, cores=60), ["h1-0,NVIDIA,1000,50:;"], "Devices"),
         (shared(mem=1000, cores=50), ["h1-0,NVIDIA,1000,50:;"], "NotSeen"),
         # All compute means the device alone, and a device whose compute is given out takes nobody without a limit.
