@@ -181,6 +181,12 @@ def _without(objects: ClusterObjects, *, job: GPUJob) -> ClusterObjects:
     )
 
 
+def test_those_who_gain_most_come_first(cluster: RandomCluster) -> None:
+    first, small, large = waiting(cluster, gpu=1, priority=30), waiting(cluster, gpu=1), waiting(cluster, priority=20)
+    found = effects(cluster, first, cancel=True)
+    assert list(starts(found).items()) == [(large.metadata.name, (BEHIND, 0.0)), (small.metadata.name, (0.0, BEHIND))]
+
+
 def _limits_alone(quota: GPUQuota) -> GPUQuota:
     """The quota without what counts past use: that of a job stays once it is cancelled."""
     spec = quota.spec

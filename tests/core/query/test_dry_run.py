@@ -26,6 +26,16 @@ def test_a_job_in_its_own_place_is_decided_on_as_where_it_never_was(seed: int) -
         assert found == dry_run_on(alone, job=job, submitted=True, most_cycles=CYCLES)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_job_that_runs_has_no_place_in_the_queue(seed: int) -> None:
+    """Its devices are taken until it has ended."""
+    cluster = random_cluster(seed)
+    new, prepared = cluster.new_job("new", gpu=2, namespace="team"), prepare(cluster.objects(), now=NOW)
+    expected = dry_run_on(prepared, job=new, most_cycles=CYCLES)
+    for uid in {each.job for each in prepared.queue.leaving} - {each.key for each in prepared.queue.waiting}:
+        assert dry_run_on(prepared, job=new, in_place_of=uid, most_cycles=CYCLES) == expected
+
+
 @pytest.mark.parametrize(("begins", "outcome"), [(-1, False), (0, False), (1, True)])
 def test_a_job_that_begins_later_is_not_decided_on_before(begins: int, outcome: bool) -> None:
     cluster = random_cluster(1)
