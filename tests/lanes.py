@@ -19,6 +19,7 @@ FREE_SANDBOX: Final = "cluster, free"
 FREE_SANDBOXES: Final = 2
 REAL_NODE: Final = "real node"
 SANDBOXES: Final = "sandboxes"
+ONE_QUEUE: Final = "local node, one queue"
 RIGHTS: Final = "rights"
 
 # The ids of the tests that were collected, before marks and names left any out.
@@ -60,8 +61,8 @@ def lane(nodeid: str) -> str:
             return REAL_NODE
         case ("sandbox", "test_sandboxes.py" | "test_soak.py" | "test_backup.py" | "test_other_user.py"):
             return SANDBOXES
-        case ("local_node", "test_gflowd.py" | "test_lasting_queue.py"):
-            return SANDBOXES
+        case ("local_node", "one_queue", *_):
+            return ONE_QUEUE
         case ("guides", "test_local.py" | "test_sandbox.py"):
             return SANDBOXES
         case ("pictures", *_):
@@ -73,12 +74,12 @@ def lane(nodeid: str) -> str:
 
 def has_control_plane(nodeid: str) -> bool:
     """Whether the test has a control plane, and keeps the priority of the programs that it starts."""
-    return nodeid.startswith("tests/cluster/") or lane(nodeid) in {REAL_NODE, SANDBOXES}
+    return nodeid.startswith("tests/cluster/") or lane(nodeid) in {REAL_NODE, SANDBOXES, ONE_QUEUE}
 
 
 def rank(nodeid: str) -> int:
     """What begins first: the lanes that wait, then what computes longest, at the end what judges by all others."""
-    order = {FREE_SANDBOX: 0, REAL_NODE: 1, SANDBOXES: 2, SHARED_SANDBOX: 4, RIGHTS: 99}
+    order = {FREE_SANDBOX: 0, REAL_NODE: 1, SANDBOXES: 2, ONE_QUEUE: 3, SHARED_SANDBOX: 4, RIGHTS: 99}
     if nodeid.startswith("tests/cluster/"):
         return order.get(sandbox_of(nodeid) or "", 3)
     return order.get(lane(nodeid), 50 if nodeid.startswith(("tests/core/queue/", "tests/world/")) else 51)

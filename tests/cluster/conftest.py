@@ -10,19 +10,16 @@ each with `--set`. `DOVETAIL_TEST_KUBERNETES=1.34` chooses the control plane's m
 
 import asyncio
 import os
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dovetail.api.builtin import Namespace, Pod
-from dovetail.api.resources import NAMESPACES, PODS, SERVICEACCOUNTS
+from dovetail.api.resources import NAMESPACES, PODS
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.errors import NotFound
 from dovetail_cli.cluster import audit
 from dovetail_sandbox import cluster
 from dovetail_sandbox.cluster import Cluster
@@ -139,11 +136,8 @@ async def namespace(client: Client, request: pytest.FixtureRequest) -> AsyncIter
     # On a sandbox that several processes share, pods of others leave at any time.
     if _sandbox_of(request.node.nodeid, config=request.config) != lanes.SHARED_SANDBOX:
         await _until_pods_have_left(client)
-    name = f"test-{uuid.uuid4().hex[:8]}"
-    await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=dict[str, Any])
-    await _until_pods_are_taken(client, name)
-    yield name
-    await client.delete(NAMESPACES, name=name)
+    async with new_namespace(client, prefix="test") as name:
+        yield name
 
 
 @pytest.fixture
@@ -159,18 +153,6 @@ async def mallory(client: Client, namespace: str, sandbox: Cluster) -> AsyncIter
     """An editor of the namespace, in a cluster with the runtime classes of a site."""
     async with an_editor(client, namespace=namespace, sandbox=sandbox) as theirs:
         yield theirs
-
-
-async def _until_pods_are_taken(client: Client, namespace: str) -> None:
-    """Pods are refused until the namespace has its default account, which a controller makes in its own time."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            try:
-                await client.get(SERVICEACCOUNTS, name="default", as_type=dict[str, Any], namespace=namespace)
-            except NotFound:
-                await asyncio.sleep(0.01)
-            else:
-                return
 
 
 async def _until_pods_have_left(client: Client) -> None:

@@ -28,6 +28,7 @@ from dovetail.pods.allocation import Allocation, allocation_in
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.nodes import kwok
 from dovetail_sandbox.nodes.node_sets import SimulatedNode
+from tests.cluster.jobs import run as run_command
 from tests.cluster.test_chart import run
 from tests.cluster.test_plain_requests import bound, create, make_pod, told, translating, until
 
@@ -184,23 +185,24 @@ async def test_a_published_manifest_is_placed_or_refused_in_a_sentence(
             assert _unlike(allocation, text=text, devices=devices[allocation.node]) == []
 
 
-@pytest.mark.parametrize("file", OF_PODS, ids=[each.name for each in OF_PODS])
-async def test_elsewhere_explain_says_how_its_pods_get_gpus_of_dovetail(
-    file: Published, folder: Path, client: Client, namespace: str, sandbox: Cluster
+async def test_elsewhere_explain_says_how_the_pods_of_each_file_get_gpus_of_dovetail(
+    folder: Path, client: Client, namespace: str, sandbox: Cluster
 ) -> None:
-    pods = [each for each in yaml.safe_load_all((folder / file.name).read_text()) if each["kind"] == "Pod"]
-    assert pods
-    for body in pods:
-        pod = await create(client, body, namespace=namespace)
-        words = ("explain", "pod", pod.metadata.name, "--kubeconfig", str(sandbox.kubeconfig), "-n", namespace)
-        done = await asyncio.to_thread(
-            subprocess.run, [sys.executable, "-m", "dovetail_cli", *words],
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-        said = " ".join(done.stdout.split())
-        label = f"kubectl label namespace {namespace} {names.TRANSLATE}=true"
-        cure = "Dovetail would refuse them" if file.refused else label
-        assert (cure in said) != bool(file.alone), done.stdout + done.stderr
+    label = f"kubectl label namespace {namespace} {names.TRANSLATE}=true"
+    wrong: dict[str, str] = {}
+    for number, file in enumerate(OF_PODS):
+        pods = [each for each in yaml.safe_load_all((folder / file.name).read_text()) if each["kind"] == "Pod"]
+        assert pods, file.name
+        for body in pods:
+            # Files use the same names.
+            body["metadata"]["name"] = f"{body['metadata']['name']}-{number}"
+            pod = await create(client, body, namespace=namespace)
+            words = ("explain", "pod", pod.metadata.name, "--kubeconfig", str(sandbox.kubeconfig), "-n", namespace)
+            done = await run_command(sys.executable, "-m", "dovetail_cli", *words)
+            cure = "Dovetail would refuse them" if file.refused else label
+            if (cure in " ".join(done.stdout.split())) == bool(file.alone):
+                wrong[f"{file.name} {pod.metadata.name}"] = done.stdout + done.stderr
+    assert wrong == {}
 
 
 async def test_an_event_elsewhere_names_the_cure_for_hami_s_resources(client: Client, namespace: str) -> None:

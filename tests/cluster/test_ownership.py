@@ -7,7 +7,6 @@ namespace starts within 5 s, and the audit of this folder is clean.
 import asyncio
 import json
 import time
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,14 +16,14 @@ import pytest
 from dovetail import names
 from dovetail.api.builtin import Event, Job, Pod
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.resources import EVENTS, GPUJOBS, GPUQUOTAS, JOBS, NAMESPACES, PODS, SERVICEACCOUNTS, Resource
+from dovetail.api.resources import EVENTS, GPUJOBS, GPUQUOTAS, JOBS, PODS, SERVICEACCOUNTS, Resource
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.accounts import ROLE_BINDINGS, connection_of
-from tests.cluster.conftest import _until_pods_are_taken
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, manifest
+from tests.cluster.tenants import new_namespace
 from tests.cluster.test_admission import VOID, asking, bound, make_pod
 
 pytestmark = pytest.mark.cluster
@@ -39,21 +38,11 @@ ASKS = {"name": "main", "env": [VOID], "resources": {"limits": {names.GPU_MILLI:
 COMPLETE = {"schedulerName": names.SCHEDULER_NAME, "runtimeClassName": names.RUNTIME_CLASS}
 
 
-@asynccontextmanager
-async def fresh_namespace(client: Client, prefix: str) -> AsyncIterator[str]:
-    """A namespace in which pods are taken; it is deleted in the end."""
-    name = f"{prefix}-{uuid.uuid4().hex[:8]}"
-    await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=Manifest)
-    await _until_pods_are_taken(client, name)
-    yield name
-    await client.delete(NAMESPACES, name=name)
-
-
 @pytest.fixture(autouse=True)
 async def others_start(client: Client) -> AsyncIterator[None]:
     """After each attack a job of a namespace that has no part in it starts within 5 s."""
     yield
-    async with fresh_namespace(client, "others") as name:
+    async with new_namespace(client, prefix="others") as name:
         others = Jobs(client, namespace=name)
         began = time.monotonic()
         await others.submit(gpu="0.125")
@@ -271,7 +260,7 @@ async def test_a_stranger_s_tasks_neither_end_another_namespace_s_array_nor_keep
     await jobs.submit(gpu="0.125", run=2, array={"indexes": "0-1"})
     array = await jobs.client.get(GPUJOBS, name="x", as_type=GPUJob, namespace=jobs.namespace)
     async with (
-        fresh_namespace(client, "attackers") as theirs,
+        new_namespace(client, prefix="attackers") as theirs,
         Client(load_connection(sandbox.folder / "kubeconfigs" / "operator")) as account,
     ):
         for index in range(2):

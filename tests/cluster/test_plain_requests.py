@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -11,11 +10,12 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail.api.resources import EVENTS, NAMESPACES, NODES, PODS, RESOURCEQUOTAS, SERVICEACCOUNTS, Resource
+from dovetail.api.resources import EVENTS, NODES, PODS, RESOURCEQUOTAS, Resource
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.pods.allocation import allocation_in
 from dovetail_sandbox.cluster import Cluster
+from tests.cluster.tenants import new_namespace
 from tests.cluster.test_chart import run
 
 pytestmark = pytest.mark.cluster
@@ -29,18 +29,8 @@ Manifest = dict[str, Any]
 @pytest.fixture
 async def translating(client: Client) -> AsyncIterator[str]:
     """A namespace that opts in."""
-    name = f"test-{uuid.uuid4().hex[:8]}"
-    metadata = {"name": name, "labels": {names.TRANSLATE: "true"}}
-    await client.create(NAMESPACES, body={"metadata": metadata}, as_type=Manifest)
-
-    async def account() -> Manifest | None:
-        with suppress(NotFound):
-            return await client.get(SERVICEACCOUNTS, name="default", as_type=Manifest, namespace=name)
-        return None
-
-    await until(account, what="its ServiceAccount")
-    yield name
-    await client.delete(NAMESPACES, name=name)
+    async with new_namespace(client, prefix="test", labels={names.TRANSLATE: "true"}) as name:
+        yield name
 
 
 def make_pod(name: str, *containers: Manifest, annotations: Manifest | None = None, **spec: Any) -> Manifest:

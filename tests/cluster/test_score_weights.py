@@ -1,7 +1,6 @@
 """Namespaces rank nodes by weights of their own, which count at once: the queue and the extender choose alike."""
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -9,11 +8,12 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Event, Pod
-from dovetail.api.resources import EVENTS, NAMESPACES, PODS
+from dovetail.api.resources import EVENTS, PODS
 from dovetail.kube.client import Client
 from dovetail.pods.allocation import allocation_in
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+from tests.cluster.tenants import new_namespace
 from tests.cluster.test_cli import main_output
 
 pytestmark = pytest.mark.cluster
@@ -33,12 +33,10 @@ def limits(sandbox: Cluster) -> Iterator[list[str]]:
 @pytest.fixture
 async def others(client: Client) -> AsyncIterator[Jobs]:
     """The GPUJobs of a second namespace."""
-    name = f"test-{uuid.uuid4().hex[:8]}"
-    await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=dict[str, Any])
-    jobs = Jobs(client, namespace=name)
-    yield jobs
-    await jobs.clear()
-    await client.delete(NAMESPACES, name=name)
+    async with new_namespace(client, prefix="test") as name:
+        jobs = Jobs(client, namespace=name)
+        yield jobs
+        await jobs.clear()
 
 
 def template(*, cpu: str = "100m", **selector: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Where blocks run: a queue of one machine, or a sandbox. Both answer calls without a token as one account."""
 
-import json
 import os
 import re
 import subprocess
@@ -15,7 +14,7 @@ from typing import Any, Final
 import httpx2
 
 from dovetail_sandbox.cluster import Cluster
-from tests.asked import phase_of
+from tests.asked import phase_of, row_of, rows
 
 HERE: Final = Path(__file__).parent
 PATIENCE_SECONDS: Final = 60.0
@@ -58,14 +57,12 @@ class Place:
         return done.stdout
 
     def jobs(self) -> list[dict[str, Any]]:
-        """All jobs as `gqueue` lists them, by number."""
-        done = self.bash("gqueue -a -u all -o json")
-        assert done.returncode == 0, done.stderr
-        return sorted(json.loads(done.stdout), key=lambda job: int(job["number"]))
+        """All jobs by number."""
+        return rows(kubeconfig=self.cluster.kubeconfig)
 
     def show(self, number: int) -> dict[str, Any]:
-        shown: dict[str, Any] = json.loads(self.bash(f"gjob show -o json {number}").stdout)["row"]
-        return shown
+        """The job's row."""
+        return row_of(str(number), kubeconfig=self.cluster.kubeconfig)
 
     def phase(self, number: int) -> str:
         """The phase of a job."""

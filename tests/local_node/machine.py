@@ -1,6 +1,5 @@
 """A user's machine with a queue of its own: commands are typed into a shell, and real processes run."""
 
-import json
 import os
 import re
 import subprocess
@@ -17,7 +16,7 @@ import pytest
 from dovetail_cli.cluster import audit
 from dovetail_sandbox import cluster
 from dovetail_sandbox.processes import processes
-from tests.asked import phase_of
+from tests.asked import phase_of, row_of
 
 PATIENCE_SECONDS = 60.0
 # `gflowd up` starts a control plane, on a machine that may be busy.
@@ -58,8 +57,8 @@ class Machine:
         return found[1]
 
     def show(self, job: str) -> dict[str, Any]:
-        shown: dict[str, Any] = json.loads(self("gjob", "show", "-o", "json", job))["row"]
-        return shown
+        """The job's row."""
+        return row_of(job, kubeconfig=cluster.get().kubeconfig)
 
     def ended(self, job: str) -> dict[str, Any]:
         """The job once it has ended."""
@@ -124,3 +123,9 @@ def kubectl() -> list[str]:
 def kubectl_program() -> Path:
     """The kubectl of all sandboxes."""
     return next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl"))
+
+
+def printed(machine: Machine, *words: str) -> str:
+    """What a person sees of a command, whatever its outcome is."""
+    done = machine.run(*words)
+    return f"$ {' '.join(words)}\n{done.stdout}{done.stderr}"

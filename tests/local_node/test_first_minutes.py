@@ -15,7 +15,7 @@ from dovetail_gateway.console import build
 from tests import first_minutes
 from tests.first_minutes import Shell
 from tests.local_node.machine import empty_machine
-from tests.local_node.test_words import foreign
+from tests.local_node.one_queue.test_words import foreign
 
 pytestmark = pytest.mark.cluster
 

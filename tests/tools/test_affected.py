@@ -33,6 +33,7 @@ def runs(*changed: str, imports: Imports) -> set[str]:
         ("console/src/app.tsx", {"console in a browser", "packaging"}, {"real node", "images"}),
         ("images/build.sh", {"images", "installation", "real node"}, {"console in a browser"}),
         ("helm/dovetail/values.yaml", {"installation"}, {"real node"}),
+        ("cli/dovetail_cli/app.py", {"sandboxes that start and end"}, {"real node"}),
         # Data counts as its package.
         ("sandbox/dovetail_sandbox/data/stages.yaml", {"sandboxes that start and end", "real node"}, {"images"}),
         ("core/dovetail/kube/__init__.py", {"real node", "console in a browser"}, {"images"}),
@@ -49,6 +50,14 @@ def test_a_group_runs_if_something_changed_that_it_depends_on(
     found = runs(changed, imports=imports)
     assert found >= named
     assert not found & left_out
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["agent", "cli", "core", "extender", "gateway", "local_node", "operator_", "sandbox", "sdk", "webhook", "world"],
+)
+def test_no_change_leaves_out_the_unit_tests_of_a_part(folder: str) -> None:
+    assert not groups().of(f"tests/{folder}/test_x.py").is_optional
 
 
 @pytest.mark.parametrize("path", ["pyproject.toml", "requirements.lock", "tests/conftest.py", ".ci/run"])

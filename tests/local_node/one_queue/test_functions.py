@@ -15,22 +15,16 @@ import pytest
 
 from dovetail.sdk import Client, Executor, FunctionFailedError, as_completed
 from dovetail.sdk.errors import ConflictError, NotFoundError
-from tests.local_node.machine import Machine, new_machine, until
+from tests.local_node.machine import Machine, until
 from tests.local_node.notebooks import executed, outputs_of
 
 pytestmark = pytest.mark.cluster
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "python.md"
 BLOCK = re.compile(r"^```python\n(?P<source>.*?)^```\n\n```text\n(?P<printed>.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = list(BLOCK.finditer(PAGE.read_text(encoding="utf-8")))
 PATIENCE = 60.0
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    with new_machine(tmp_path_factory.mktemp("machine")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,9 @@ from dovetail.process import identity
 from dovetail.sdk import Client, TaskClient
 from dovetail_local_node.launch import MARK
 from dovetail_sandbox import cluster
-from tests.local_node.machine import PATIENCE_SECONDS, Machine, kubectl, new_machine, until
+from tests.local_node.machine import PATIENCE_SECONDS, Machine, kubectl, until
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    with new_machine(tmp_path_factory.mktemp("machine")) as made:
-        yield made
 
 
 def write(machine: Machine, name: str, text: str) -> str:
@@ -364,7 +357,7 @@ def scripts(machine: Machine, tmp_path: Path) -> Machine:
 
 def play(machine: Machine, name: str) -> str:
     """Run one of the published scripts as a user does."""
-    script = Path(__file__).parents[2] / "examples" / "scripts" / name
+    script = Path(__file__).parents[3] / "examples" / "scripts" / name
     done = subprocess.run(
         [script], capture_output=True, text=True, check=False, cwd=machine.work, env=dict(machine.environment)
     )
@@ -391,7 +384,7 @@ def test_the_grid_search_runs_each_pair_under_its_own_name(scripts: Machine) -> 
 
 
 def test_an_array_takes_its_options_from_the_script(scripts: Machine) -> None:
-    script = Path(__file__).parents[2] / "examples" / "scripts" / "array.sh"
+    script = Path(__file__).parents[3] / "examples" / "scripts" / "array.sh"
     job = scripts.submit(str(script))
     assert scripts.ended(job)["phase"] == "Succeeded"
     assert sorted(path.read_text() for path in scripts.work.glob("fold-*.txt")) == [f"fold {n}\n" for n in range(4)]
@@ -449,7 +442,7 @@ def test_a_task_of_v2_runs_on_the_cpu_with_its_fields(rest: Machine) -> None:
 
 
 def test_v1_by_curl_says_why_there_is_no_allocation(rest: Machine) -> None:
-    script = Path(__file__).parents[2] / "examples" / "scripts" / "v1-allocation.sh"
+    script = Path(__file__).parents[3] / "examples" / "scripts" / "v1-allocation.sh"
     done = subprocess.run(
         [script], capture_output=True, text=True, check=False, cwd=rest.work, env=dict(rest.environment)
     )

@@ -1,13 +1,12 @@
 """A person with a machine and no cluster: whatever the commands print has no word of Kubernetes."""
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from dovetail_cli.cluster import audit
 from dovetail_sandbox import cluster
-from tests.local_node.machine import Machine, empty_machine, until
+from tests.local_node.machine import Machine, printed, until
 
 pytestmark = pytest.mark.cluster
 
@@ -20,26 +19,9 @@ FOREIGN = re.compile(
 OURS = re.compile(r"dovetail sandbox console|/\S+|NODELIST\(REASON\)|NodeList=|\bNODES\b|\bNODE\b")
 
 
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine, str]]:
-    """A new machine, and what the first `gflowd up` printed there."""
-    with empty_machine(tmp_path_factory.mktemp("machine")) as made:
-        yield made, printed(made, "gflowd", "up")
-
-
-@pytest.fixture
-def machine(begun: tuple[Machine, str]) -> Machine:
-    return begun[0]
-
-
 def foreign(printed: str) -> list[str]:
     """The lines with a word that only a cluster has."""
     return [line for line in printed.splitlines() if FOREIGN.search(OURS.sub("", line))]
-
-
-def printed(machine: Machine, *words: str) -> str:
-    done = machine.run(*words)
-    return f"$ {' '.join(words)}\n{done.stdout}{done.stderr}"
 
 
 def test_jobs_that_end_in_every_way(machine: Machine) -> None:
