@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx2
 
 from dovetail_sandbox.cluster import Cluster
-from tests.asked import phase_of, row_of, rows
+from tests.asked import Row, row_of, rows
 
 HERE: Final = Path(__file__).parent
 PATIENCE_SECONDS: Final = 60.0
@@ -56,17 +56,13 @@ class Place:
         assert done.returncode == 0 or "already exists" in done.stderr, done.stderr
         return done.stdout
 
-    def jobs(self) -> list[dict[str, Any]]:
+    def jobs(self) -> list[Row]:
         """All jobs by number."""
         return rows(kubeconfig=self.cluster.kubeconfig)
 
-    def show(self, number: int) -> dict[str, Any]:
-        """The job's row."""
-        return row_of(str(number), kubeconfig=self.cluster.kubeconfig)
-
-    def phase(self, number: int) -> str:
-        """The phase of a job."""
-        return phase_of(str(number), kubeconfig=self.cluster.kubeconfig)
+    def show(self, number: int, *, holds: Callable[[Row], bool] = bool) -> Row:
+        """The job's row, once it is as it should be."""
+        return row_of(str(number), kubeconfig=self.cluster.kubeconfig, holds=holds)
 
     def ask(self, method: str, path: str, *, body: Any = None) -> Any:
         """The JSON answer of the gateway, whatever its status."""
@@ -91,7 +87,7 @@ class Place:
             )
             numbers.append(int(done.stdout.split()[-1]))
         if numbers:
-            until(lambda: self.phase(numbers[0]) == "Running")
+            self.show(numbers[0], holds=lambda row: row["phase"] == "Running")
         yield numbers
 
     def clear(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.asked import Row, has_ended
 from tests.guides import calls, comparing
 from tests.guides.blocks import Step, transcript
 from tests.guides.manifest import Expected, text_of, those
@@ -17,7 +18,6 @@ from tests.guides.place import HERE, PATIENCE_SECONDS, Place, until
 pytestmark = pytest.mark.cluster
 # A line of devices, such as `CUDA_VISIBLE_DEVICES: 1,2`; lines that count them have a number, and tables commas.
 _DEVICES = r"(CUDA_VISIBLE_DEVICES|Allocated GPUs): \d+(,\d+)*"
-_ENDED = {"Succeeded", "Failed", "Cancelled", "TimedOut"}
 
 
 @those("local", "curl")
@@ -113,18 +113,18 @@ def _stepped(step: Step, *, place: Place, others: set[int]) -> list[str]:
 def _until_job(number: int, *, expected: Mapping[str, Any], place: Place) -> None:
     """Wait until a job is as expected."""
 
-    def found() -> dict[str, Any]:
-        shown = place.show(number)
-        return {name: len(shown["dependencies"]) if name == "after" else shown[name] for name in expected}
+    def is_so(row: Row) -> bool:
+        found = {**row, "after": len(row["dependencies"])}
+        return all(found[name] == value for name, value in expected.items())
 
-    until(lambda: found() == expected, what=lambda: f"{expected} expected: {found()}")
+    place.show(number, holds=is_so)
 
 
 def _log(number: int, *, place: Place) -> list[str]:
     """The log of a job that has ended well."""
-    until(lambda: place.phase(number) in _ENDED, what=lambda: str(place.show(number)))
+    ended = place.show(number, holds=has_ended)
     log = place.bash(f"gjob log {number}").stdout
-    assert place.show(number)["phase"] == "Succeeded", log
+    assert ended["phase"] == "Succeeded", log
     return log.splitlines()
 
 

@@ -16,12 +16,11 @@ import pytest
 from dovetail_cli.cluster import audit
 from dovetail_sandbox import cluster
 from dovetail_sandbox.processes import processes
-from tests.asked import phase_of, row_of
+from tests.asked import has_ended, row_of
 
 PATIENCE_SECONDS = 60.0
 # `gflowd up` starts a control plane, on a machine that may be busy.
 COMMAND_SECONDS = 400.0
-ENDED = {"Succeeded", "Failed", "Cancelled", "TimedOut"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +61,7 @@ class Machine:
 
     def ended(self, job: str) -> dict[str, Any]:
         """The job once it has ended."""
-        until(lambda: phase_of(job, kubeconfig=cluster.get().kubeconfig) in ENDED, what=lambda: str(self.show(job)))
-        return self.show(job)
+        return row_of(job, kubeconfig=cluster.get().kubeconfig, holds=has_ended)
 
     def log(self, job: str) -> str:
         return Path(self.environment["XDG_DATA_HOME"], "gflow", "logs", f"{job}.log").read_text()

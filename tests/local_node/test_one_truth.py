@@ -26,8 +26,9 @@ from dovetail_cli.cluster import this_machine
 from dovetail_sandbox import cluster, credential
 from dovetail_sandbox.cluster import Cluster
 from tests.agent.nvml_stub import DRIVER_NOT_LOADED, GPU_IS_LOST, LIBRARY, Scenario, built
+from tests.asked import has_ended
 from tests.local_node.cards import library_away
-from tests.local_node.machine import ENDED, Machine, empty_machine, kubectl, until
+from tests.local_node.machine import Machine, empty_machine, kubectl, until
 
 pytestmark = pytest.mark.cluster
 
@@ -353,7 +354,7 @@ def by_explain(site: Site) -> Said:
 def by_queue(site: Site) -> Said:
     job = site.machine.submit("--gpus", "2", "true")
     try:
-        until(lambda: site.machine.show(job)["phase"] in ENDED or "NodeUnhealthy" in site.machine("gqueue"))
+        until(lambda: has_ended(site.machine.show(job)) or "NodeUnhealthy" in site.machine("gqueue"))
         return _of_shortage(site.machine("gqueue", "-f", "NODELIST"), ends=")")
     finally:
         site.machine.run("gcancel", job)

@@ -62,7 +62,7 @@ def test_the_last_job_is_known_wherever_a_job_is_named(machine: Machine) -> None
     job = machine.submit("sh", "-c", "echo hi; exit 7")
     assert machine.run("gjob", "wait", "@").returncode == 7
     assert machine("gjob", "log", "@") == "hi\n"
-    assert machine.show("@")["number"] == int(job)
+    assert json.loads(machine("gjob", "show", "-o", "json", "@"))["row"]["number"] == int(job)
     assert machine("gqueue", "-j", "@", "-f", "JOBID").split() == ["JOBID", job]
     assert machine("explain", "job", "@").startswith(f"Job {job} ")
     waiting = machine.submit("--begin", "now+1hour", "true")
