@@ -130,6 +130,17 @@ async def test_a_job_that_fits_nowhere_is_refused_or_waits_with_its_reason(shell
     assert "(ExceedsCapacity: Need 9 GPUs, only 4 available" in await shell("gqueue")
 
 
+async def test_a_job_without_gpus_is_refused_where_its_pool_has_no_node(shell: Shell, jobs: Jobs) -> None:
+    refused = await asyncio.to_thread(shell.run, "gbatch", "--pool", "nowhere", "-n", "typo", "true")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        "dovetail: not queued, it could never start here: There is no node for it (in pool nowhere). "
+        "To queue it until there is such a node: --wait-for-capacity\n"
+    )
+    await shell("gbatch", "--pool", "nowhere", "--wait-for-capacity", "-n", "patient", "true")
+    await jobs.phase("Queued", "patient", reason="ExceedsCapacity")
+
+
 async def test_a_second_job_of_the_same_name_gets_a_number_behind_it(shell: Shell, jobs: Jobs) -> None:
     await shell("gbatch", "-n", "twin", "sleep", "600")
     assert await shell("gbatch", "-n", "twin", "sleep", "600") == "Submitted batch job 2\n"

@@ -74,6 +74,20 @@ def test_with_a_key_the_same_call_is_the_same_request_on_ones_own_machine_too(tm
     assert len(list(tmp_path.glob("calls/*"))) == len(list(tmp_path.glob("environments/*"))) == 5
 
 
+@pytest.mark.parametrize("key", ["", 7, b"run-1"])
+def test_a_key_is_a_text(key: Any) -> None:
+    with pytest.raises(InvalidError, match=r"^key .*: a text, such as"):
+        specs.checked_key(key)
+    assert (specs.checked_key("run-1"), specs.checked_key(None)) == ("run-1", None)
+
+
+@pytest.mark.parametrize("number", [0, -1, True, 1.5, None])
+def test_the_number_of_a_job_is_at_least_one(number: Any) -> None:
+    with pytest.raises(InvalidError, match=r"^job .*: write the name of its object, or its number, from 1$"):
+        specs.checked_number(number)
+    assert specs.checked_number(1) == 1
+
+
 def test_what_a_refused_submission_leaves_is_removed_but_not_what_an_earlier_one_sent(tmp_path: Path) -> None:
     first, again = [travel.send(packed(len, "abc"), data=tmp_path, python=None, key="run-1") for _ in range(2)]
     travel.withdraw(again, data=tmp_path)

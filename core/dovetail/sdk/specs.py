@@ -37,6 +37,13 @@ def checked_number(number: Any) -> int:
     return number
 
 
+def checked_key(key: Any) -> str | None:
+    """What a submission says to be the same as another one. Raises `InvalidError`."""
+    if key is not None and not (isinstance(key, str) and key):
+        raise _invalid(f'key {key!r}: a text, such as "nightly-7"')
+    return key
+
+
 def checked_request(text: str | float) -> str | int:
     """A GPU request as the API takes it. Raises `InvalidError`."""
     if isinstance(text, bool):

@@ -142,7 +142,7 @@ class AsyncClient:
             options["spec"] = {**spec, "array": array}
         data = self._transport.connection.local_data
         packed = packing.pack(function, calls=calls, along=data is None)
-        sent = travel.send(packed, data=data, python=python, key=options.get("key"))
+        sent = travel.send(packed, data=data, python=python, key=specs.checked_key(options.get("key")))
         try:
             asked = sent.completed(specs.asked(sent.command, options=options))
             row = await self._create(asked, options=options)
@@ -156,7 +156,7 @@ class AsyncClient:
         name = options.get("name")
         if name is not None:
             body["name"] = specs.checked_name(name)
-        key = _key(options.get("key"))
+        key = _key(specs.checked_key(options.get("key")))
         wait = options.get("answer_seconds", _ANSWER_SECONDS)
         return await self._transport.send(v3.create(body, key=key, answer_seconds=wait))
 

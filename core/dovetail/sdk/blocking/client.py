@@ -143,7 +143,7 @@ class Client:
             options["spec"] = {**spec, "array": array}
         data = self._transport.connection.local_data
         packed = packing.pack(function, calls=calls, along=data is None)
-        sent = travel.send(packed, data=data, python=python, key=options.get("key"))
+        sent = travel.send(packed, data=data, python=python, key=specs.checked_key(options.get("key")))
         try:
             asked = sent.completed(specs.asked(sent.command, options=options))
             row = self._create(asked, options=options)
@@ -157,7 +157,7 @@ class Client:
         name = options.get("name")
         if name is not None:
             body["name"] = specs.checked_name(name)
-        key = _key(options.get("key"))
+        key = _key(specs.checked_key(options.get("key")))
         wait = options.get("answer_seconds", _ANSWER_SECONDS)
         return self._transport.send(v3.create(body, key=key, answer_seconds=wait))
 
