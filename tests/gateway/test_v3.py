@@ -61,6 +61,8 @@ async def _until_total(face: Face, total: int) -> Any:
         ("user=rita", ["train"]),
         ("project=red-project", ["train"]),
         ("unfinished=true", ["canaryjob", "train"]),
+        ("number=1", ["train"]),
+        ("number=99999", []),
     ],
 )
 async def test_filters_choose_jobs(face: Face, query: str, expected: list[str]) -> None:
@@ -78,6 +80,7 @@ async def test_filters_choose_jobs(face: Face, query: str, expected: list[str]) 
         ("user=null", "user"),
         ("phase=null", "phase"),
         ("limit=x", "limit"),
+        ("number=0", "number"),
     ],
 )
 async def test_a_wrong_query_is_refused_with_a_sentence_that_names_it(face: Face, query: str, word: str) -> None:
