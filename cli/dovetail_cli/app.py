@@ -213,7 +213,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def resolved(name: str, *, arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The command and its arguments: `quota set …` is a command; `gjob 7` shows job 7, `gjob @` the last one."""
+    """The command and its arguments: `quota set …` is one; `gjob 7` and `gjob @` show a job."""
     if arguments and f"{name} {arguments[0]}" in COMMANDS:
         return f"{name} {arguments[0]}", list(arguments[1:])
     if name == "gjob" and arguments and (arguments[0].isdigit() or arguments[0].startswith("@")):
