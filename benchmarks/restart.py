@@ -8,7 +8,6 @@ compare within a turn.
 """
 
 import argparse
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -24,11 +23,9 @@ from dovetail.api.builtin import Node
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster.view import ClusterView
-from dovetail.config.settings import Settings
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.kube.client import PAGE_SIZE
 from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
-from dovetail.process import serving
 from dovetail_extender.cluster.informers import Watching
 
 DEVICES = 8
@@ -45,21 +42,11 @@ def main() -> None:
     options.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     args = options.parse_args()
     if args.alone:
-        print(json.dumps({size: alone(*map(int, size.split("x"))) for size in args.sizes.split(",")}))
+        sizes = {size: map(int, size.split("x")) for size in args.sizes.split(",")}
+        print(json.dumps({size: turns.as_program(measure(*numbers)) for size, numbers in sizes.items()}))
         return
     words = [__file__, "--alone", f"--sizes={args.sizes}"]
     turns.report(turns.of_processes(words, other=args.other, rounds=args.rounds), path=args.json)
-
-
-def alone(nodes: int, pods_on_each: int) -> float:
-    """`measure` as a program of this process."""
-    taken: list[float] = []
-
-    async def program(_args: argparse.Namespace, _settings: Settings, _stop: asyncio.Event) -> None:
-        taken.append(await measure(nodes, pods_on_each))
-
-    serving.run(program, args=argparse.Namespace(config=None, log_level="WARNING"))
-    return taken[0]
 
 
 async def measure(nodes: int, pods_on_each: int) -> float:

@@ -4,6 +4,7 @@ CPU time is that of the processes, from /proc. Other work on the machine changes
 and turns within one run leave only the difference between the checkouts.
 """
 
+import argparse
 import asyncio
 import json
 import os
@@ -12,17 +13,21 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from dovetail.config.settings import Settings
+from dovetail.process import serving
 from dovetail_sandbox import credential, progress, state
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.programs import locate
+
+T = TypeVar("T")
 
 ROOTS = ("core", "operator", "scheduler_extender", "admission_webhook", "node_agent", "sandbox")
 OURS = ("operator", "extender", "agent", "webhook", "gateway")
@@ -115,6 +120,17 @@ def of_processes(words: Sequence[str], *, other: Path | None, rounds: int) -> di
             key: round(statistics.median(ours[key] / theirs[key] for ours, theirs in pairs), 3) for key in pairs[0][0]
         }
     return result
+
+
+def as_program(measure: Coroutine[Any, Any, T]) -> T:
+    """Run a measurement in this process as a deployable runs: with its settings of the garbage collector."""
+    taken: list[T] = []
+
+    async def program(_args: argparse.Namespace, _settings: Settings, _stop: asyncio.Event) -> None:
+        taken.append(await measure)
+
+    serving.run(program, args=argparse.Namespace(config=None, log_level="WARNING"))
+    return taken[0]
 
 
 def report(found: dict[str, Any], *, path: Path) -> None:

@@ -1,7 +1,8 @@
 """Measure the scheduling cycle over many waiting jobs on a full cluster: the first after a start, and those after it.
 
-In process, without an API server. The jobs have forty shapes. "Nothing changed" is a cycle whose inputs are those of
-the cycle before. Each checkout runs in a process of its own, in turns; compare within a turn.
+Without an API server, in a process with the settings of a deployable. The jobs have forty shapes. "Nothing changed" is
+a cycle whose inputs are those of the cycle before. Each checkout runs in a process of its own, in turns; compare within
+a turn.
 
     python benchmarks/waiting_cycle.py [--nodes 5000] [--jobs 50000] [--rounds 3] [--other CHECKOUT] [--json FILE]
 """
@@ -46,13 +47,13 @@ def main() -> None:
     options.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     args = options.parse_args()
     if args.alone:
-        print(json.dumps(measure(nodes=args.nodes, jobs=args.jobs)))
+        print(json.dumps(turns.as_program(measure(nodes=args.nodes, jobs=args.jobs))))
         return
     words = [__file__, "--alone", f"--nodes={args.nodes}", f"--jobs={args.jobs}"]
     turns.report(turns.of_processes(words, other=args.other, rounds=args.rounds), path=args.json)
 
 
-def measure(*, nodes: int, jobs: int) -> dict[str, float]:
+async def measure(*, nodes: int, jobs: int) -> dict[str, float]:
     """CPU seconds of the first cycle, and the median of those in which nothing changed."""
     state = _full(nodes)
     for at in range(jobs):
