@@ -41,6 +41,20 @@ def test_free_devices_without_cpu_for_any_pod_of_the_cluster_are_stranded() -> N
     assert second.stranded == "4 CPUs are free, and every pod with such devices asks for 8 or more"
 
 
+@pytest.mark.parametrize(("most", "stranded"), [("2", ""), ("1", "the node has as many pods as it may have")])
+def test_free_devices_of_a_node_that_takes_no_further_pod_are_stranded(most: str, stranded: str) -> None:
+    (row,) = look(nodes=[make_node("n1", pods=most)], pods=[make_pod("a", on="n1")]).nodes
+    assert row.stranded == stranded
+
+
+def test_a_node_is_ready_by_that_condition_alone() -> None:
+    node = make_node("n1")
+    pressure = msgspec.structs.replace(node.status.conditions[0], type="DiskPressure", status="False")
+    status = msgspec.structs.replace(node.status, conditions=[*node.status.conditions, pressure])
+    (row,) = look(nodes=[msgspec.structs.replace(node, status=status)]).nodes
+    assert row.closed == ""
+
+
 def test_managed_nodes_of_dovetail_are_counted_in_gpus() -> None:
     node = make_node("m1", gpus=2000, resource="dovetail.dev/gpu-milli")
     pods = [make_pod("a", gpus=500, resource="dovetail.dev/gpu-milli", on="m1")]

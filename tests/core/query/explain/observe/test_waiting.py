@@ -219,6 +219,12 @@ def test_of_those_who_hold_a_node_s_devices_the_largest_by_any_kind_are_named_fi
     assert change == "1 nvidia.com/gpu more on n1, held by vision/b, vision/c, vision/a and 1 more"
 
 
+@pytest.mark.parametrize(("count", "rest"), [(3, ""), (5, " and 2 more")])
+def test_of_many_nodes_with_room_the_first_are_named_and_the_others_counted(count: int, rest: str) -> None:
+    found = why(make_pod(), nodes=[make_node(f"n{at}") for at in range(count)])
+    assert found.message.startswith(f"n0, n1, n2{rest} have room")
+
+
 def test_a_pod_that_was_just_created_has_waited_for_no_time() -> None:
     (found,) = observation(Seen(nodes=[make_node("n1")], pods=[make_pod()]), now=moment(CREATED)).pods
     assert found.waits_seconds == 0.0
