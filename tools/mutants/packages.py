@@ -16,6 +16,7 @@ PACKAGES: Final = (
     "dovetail.gpu",
     "dovetail.cluster",
     "dovetail.audit",
+    "dovetail.query",
     "dovetail.kube.leader_election",
     "dovetail_operator.arrays",
     "dovetail_operator.devices",
