@@ -6,9 +6,11 @@ ones. What is late or fails is said by a `Weather`.
 
 import asyncio
 import json
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -249,7 +251,8 @@ class MemorySession:
             if self.is_dead:
                 await never()
             self._reach()
-            missed = [each for each in self._server.changes if each.version > seen]
+            changes = self._server.changes
+            missed = changes[bisect_right(changes, seen, key=attrgetter("version")) :]
             if not missed:
                 await self._server.news()
                 continue

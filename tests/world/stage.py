@@ -138,6 +138,7 @@ class Stage:
         self.cluster: Any = None
         self.kills = 0
         self._died = False
+        self._collected_at = -1
         self._stack = ExitStack()
         # What outlives the process besides the API server.
         self.folder = Path(self._stack.enter_context(TemporaryDirectory()))
@@ -230,7 +231,10 @@ class Stage:
     # --- objects -----------------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        """Delete what only belongs to objects that are gone."""
+        """Delete what only belongs to objects that are gone; nothing new does until an object changes."""
+        if self._collected_at == (version := self.server._version):
+            return
+        self._collected_at = version
         for plural in list(self.server.objects):
             for key, each in list(self.server.objects[plural].items()):
                 owners = each["metadata"].get("ownerReferences", ())
