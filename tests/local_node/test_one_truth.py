@@ -305,7 +305,7 @@ def by_v2(site: Site) -> Said:
     found = site.rest("/api/v2/resources/gpu")
     left = sum(not device["message"] for device in found["devices"])
     assert found["available"] == (left > 0)
-    return left, found["devices"][0]["message"]
+    return left, _first(found["devices"])
 
 
 def by_v3_devices(site: Site) -> Said:
@@ -328,7 +328,12 @@ def by_console(site: Site) -> Said:
 
 def _of_rows(devices: list[dict[str, Any]]) -> Said:
     assert all(each["available"] == each["takesWork"] for each in devices)
-    return sum(each["available"] for each in devices), devices[0]["message"]
+    return sum(each["available"] for each in devices), _first(devices)
+
+
+def _first(devices: list[dict[str, Any]]) -> str:
+    """What is said of GPU 0; of a queue that has just started, none is reported or numbered yet."""
+    return devices[0]["message"] if devices else "none yet"
 
 
 def by_validate(site: Site) -> Said:
