@@ -13,12 +13,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any, Final, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail.answers.callers import Me
 from dovetail.answers.jobs import JobDetails
 from dovetail.jobs.array_indexes import as_text
 from dovetail.sdk.aio import functions as functions_module
@@ -331,3 +333,68 @@ def test_of_a_call_that_ran_again_the_last_outcome_counts() -> None:
     error, value = (Work(seconds=0, end=end).printed(3) for end in ("error", "value"))
     found = [outcomes.in_log(lines, word=SENT.word) for lines in ([*error, *value], [*value, *error])]
     assert [each and each.kind for each in found] == ["value", "error"]
+
+
+class _Planted:
+    """Unpickled where it is read."""
+
+    def __reduce__(self) -> Any:
+        return (_is_read, ())
+
+
+_read: list[bool] = []
+
+
+def _is_read() -> None:
+    _read.append(True)
+
+
+@dataclass(kw_only=True)
+class Found:
+    """A gateway with one job of a function that has ended, of `owner`; the one who asks is `tom`."""
+
+    owner: str
+    spec: dict[str, Any]
+    connection: Any = field(default_factory=lambda: SimpleNamespace(local_data=None, url="http://gateway"))
+
+    def details(self) -> JobDetails:
+        return JobDetails(row=row("Succeeded", user=self.owner), spec=self.spec, status={})
+
+    def answer(self, call: Call[Any]) -> Any:
+        if call.path == "/api/v3/me":
+            return Me(username="tom", groups=[], everywhere=False, namespaces=[], expires_at=None)
+        return self.details()
+
+    def log(self, _call: Call[Any]) -> list[str]:
+        text = base64.b64encode(b'{"kind": "value"}\n' + pickle.dumps(_Planted())).decode()
+        return [f"{begin_of(SENT.word)}1/1 {text}"]
+
+    async def found(self, face: str) -> Any:
+        made: Any = {"aio": Transport, "blocking": BlockingTransport}[face](self)  # type: ignore[arg-type]
+        transport = SimpleNamespace(connection=self.connection, send=made.send, lines=made.lines)
+        of_face: Any = {"aio": functions_module, "blocking": blocking_functions}[face]
+        return await of(of_face.found(self.details(), transport=transport))
+
+
+def spec_of(**fields: Any) -> dict[str, Any]:
+    command = ["python3", "-c", '"""Call a function in a job …"""', "-", SENT.word, "…"]
+    return {"template": {"spec": {"containers": [{"name": "main", "command": command}]}}, **fields}
+
+
+@both
+@pytest.mark.parametrize("owner", ["eve", "", "tom"])
+def test_what_another_user_s_function_returned_is_not_unpickled(face: str, owner: str) -> None:
+    _read.clear()
+
+    async def asked() -> None:
+        job = await Found(owner=owner, spec=spec_of()).found(face)
+        calls = await Found(owner=owner, spec=spec_of(array={"indexes": "0-1"})).found(face)
+        if owner == "tom":
+            assert await of(job.result()) is None
+            return
+        for result in (job.result, calls.results):
+            with pytest.raises(FunctionFailedError, match=f"its user is {owner or 'unknown'}, and reading its result"):
+                await of(result())
+
+    virtual_time.run(asked())
+    assert bool(_read) == (owner == "tom")

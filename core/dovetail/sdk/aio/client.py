@@ -188,7 +188,7 @@ class AsyncClient:
     async def job(self, name: str | int, *, namespace: str | None = None) -> AsyncJob:
         """A job by the name of its object, or by its number. Raises `DovetailError`.
 
-        That of a function has its `result`, and that of a map its `results`, as from `submit` and `map`.
+        Your job of a function has its `result`, and that of a map its `results`, as from `submit` and `map`.
         """
         where = namespace or self._namespace
         if not isinstance(name, str):
@@ -197,7 +197,7 @@ class AsyncClient:
             if not numbered:
                 raise NotFoundError(f"no job {name} in namespace {where}", status=404, reason="NotFound")
             name = numbered[0].name
-        return functions.found(await self._transport.send(v3.job(where, name=name)), transport=self._transport)
+        return await functions.found(await self._transport.send(v3.job(where, name=name)), transport=self._transport)
 
     def jobs(
         self,

@@ -36,11 +36,12 @@ _LATE_SECONDS: Final = 5.0
 class AsyncFunctionJob(AsyncJob, Generic[T]):
     """The job of a function: `result` waits for what the function returns."""
 
-    def __init__(self, row: JobRow, *, transport: AsyncTransport, sent: Sent, workers: int) -> None:
+    def __init__(self, row: JobRow, *, transport: AsyncTransport, sent: Sent, workers: int, unread: str = "") -> None:
         super().__init__(row, transport=transport, submitted=True)
         self._sent = sent
         self._workers = workers
-        self._outcomes: dict[int, Outcome] = {}
+        refused = _without_value(unread)
+        self._outcomes: dict[int, Outcome] = dict.fromkeys(range(workers), refused) if unread else {}
 
     async def result(self, *, timeout_seconds: float | None = None) -> T:
         """What the function returned; of a gang, the list of what each worker did, by rank.
@@ -133,11 +134,13 @@ class MappedCall:
 class AsyncMapJob(AsyncJob):
     """The array of a function's calls: one task for each."""
 
-    def __init__(self, row: JobRow, *, transport: AsyncTransport, sent: Sent, calls: int) -> None:
+    def __init__(self, row: JobRow, *, transport: AsyncTransport, sent: Sent, calls: int, unread: str = "") -> None:
         super().__init__(row, transport=transport, submitted=True)
         self._sent = sent
         self._calls = calls
         self._ended: dict[int, MappedCall] = {}
+        for index in range(calls if unread else 0):
+            self._end(index, outcome=_without_value(unread))
         # How many tasks have ended, and failed, by the status that the bar of a notebook reads.
         self._over = self._failed = 0
 
@@ -271,15 +274,24 @@ async def printed(job: AsyncJob, *, worker: int, word: str) -> Outcome | None:
         await runtime.sleep(_ASK_SECONDS)
 
 
-def found(details: JobDetails, *, transport: AsyncTransport) -> AsyncJob:
-    """The job with its spec: that of a function has its `result`, that of a map its `results`."""
+async def found(details: JobDetails, *, transport: AsyncTransport) -> AsyncJob:
+    """The job with its spec: that of a function has its `result`, that of a map its `results`.
+
+    To read a result is to run code of the one who submitted the job, so that of another user is not read.
+    """
     sent = travel.sent_before(details.spec, data=transport.connection.local_data)
     if sent is None:
         return AsyncJob(details.row, transport=transport)
-    array = details.spec.get("array")
+    unread, user = "", details.row.user
+    # In the folder of this machine's queue, there are none of others.
+    if sent.folder is None and user != (await transport.send(v3.me())).username:
+        unread = f"its user is {user or 'unknown'}, and reading its result would run code of theirs here"
+    row, array = details.row, details.spec.get("array")
     if array is not None:
-        return AsyncMapJob(details.row, transport=transport, sent=sent, calls=len(indexes_in(array["indexes"])))
-    return AsyncFunctionJob(details.row, transport=transport, sent=sent, workers=details.spec.get("workers", 1))
+        calls = len(indexes_in(array["indexes"]))
+        return AsyncMapJob(row, transport=transport, sent=sent, calls=calls, unread=unread)
+    workers = details.spec.get("workers", 1)
+    return AsyncFunctionJob(row, transport=transport, sent=sent, workers=workers, unread=unread)
 
 
 def _none(row: JobRow, *, sent: Sent) -> Outcome:

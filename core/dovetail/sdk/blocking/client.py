@@ -189,7 +189,7 @@ class Client:
     def job(self, name: str | int, *, namespace: str | None = None) -> Job:
         """A job by the name of its object, or by its number. Raises `DovetailError`.
 
-        That of a function has its `result`, and that of a map its `results`, as from `submit` and `map`.
+        Your job of a function has its `result`, and that of a map its `results`, as from `submit` and `map`.
         """
         where = namespace or self._namespace
         if not isinstance(name, str):

@@ -37,11 +37,12 @@ _LATE_SECONDS: Final = 5.0
 class FunctionJob(Job, Generic[T]):
     """The job of a function: `result` waits for what the function returns."""
 
-    def __init__(self, row: JobRow, *, transport: Transport, sent: Sent, workers: int) -> None:
+    def __init__(self, row: JobRow, *, transport: Transport, sent: Sent, workers: int, unread: str = "") -> None:
         super().__init__(row, transport=transport, submitted=True)
         self._sent = sent
         self._workers = workers
-        self._outcomes: dict[int, Outcome] = {}
+        refused = _without_value(unread)
+        self._outcomes: dict[int, Outcome] = dict.fromkeys(range(workers), refused) if unread else {}
 
     def result(self, *, timeout_seconds: float | None = None) -> T:
         """What the function returned; of a gang, the list of what each worker did, by rank.
@@ -134,11 +135,13 @@ class MappedCall:
 class MapJob(Job):
     """The array of a function's calls: one task for each."""
 
-    def __init__(self, row: JobRow, *, transport: Transport, sent: Sent, calls: int) -> None:
+    def __init__(self, row: JobRow, *, transport: Transport, sent: Sent, calls: int, unread: str = "") -> None:
         super().__init__(row, transport=transport, submitted=True)
         self._sent = sent
         self._calls = calls
         self._ended: dict[int, MappedCall] = {}
+        for index in range(calls if unread else 0):
+            self._end(index, outcome=_without_value(unread))
         # How many tasks have ended, and failed, by the status that the bar of a notebook reads.
         self._over = self._failed = 0
 
@@ -271,14 +274,23 @@ def printed(job: Job, *, worker: int, word: str) -> Outcome | None:
 
 
 def found(details: JobDetails, *, transport: Transport) -> Job:
-    """The job with its spec: that of a function has its `result`, that of a map its `results`."""
+    """The job with its spec: that of a function has its `result`, that of a map its `results`.
+
+    To read a result is to run code of the one who submitted the job, so that of another user is not read.
+    """
     sent = travel.sent_before(details.spec, data=transport.connection.local_data)
     if sent is None:
         return Job(details.row, transport=transport)
-    array = details.spec.get("array")
+    unread, user = "", details.row.user
+    # In the folder of this machine's queue, there are none of others.
+    if sent.folder is None and user != (transport.send(v3.me())).username:
+        unread = f"its user is {user or 'unknown'}, and reading its result would run code of theirs here"
+    row, array = details.row, details.spec.get("array")
     if array is not None:
-        return MapJob(details.row, transport=transport, sent=sent, calls=len(indexes_in(array["indexes"])))
-    return FunctionJob(details.row, transport=transport, sent=sent, workers=details.spec.get("workers", 1))
+        calls = len(indexes_in(array["indexes"]))
+        return MapJob(row, transport=transport, sent=sent, calls=calls, unread=unread)
+    workers = details.spec.get("workers", 1)
+    return FunctionJob(row, transport=transport, sent=sent, workers=workers, unread=unread)
 
 
 def _none(row: JobRow, *, sent: Sent) -> Outcome:
