@@ -14,8 +14,9 @@ from typing import NoReturn
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
-# This interpreter ignores these, and a program inherits what is ignored: `yes | head -1` would report an error.
-_IGNORED_BY_PYTHON = (_signal.SIGPIPE, _signal.SIGXFSZ)
+# A program inherits what is ignored, and a container's begins with nothing ignored. Python ignores the first two, so
+# `yes | head -1` would report an error; `nohup gflowd up &` ignores the others, and no trap of a shell would change that.
+DEFAULT_SIGNALS = (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT)
 
 
 def main(folder: str, *, umask: int) -> NoReturn:
@@ -31,7 +32,7 @@ def main(folder: str, *, umask: int) -> NoReturn:
     for group in joined:
         _join(group, folder=folder)
     os.umask(umask)
-    for number in _IGNORED_BY_PYTHON:
+    for number in DEFAULT_SIGNALS:
         _signal.signal(number, _signal.SIG_DFL)
     if not words[0]:
         _end(folder, error=FileNotFoundError(0, "its first word, the program, is empty"), what=b"command")

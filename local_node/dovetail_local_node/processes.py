@@ -24,8 +24,6 @@ _BETWEEN_LOOKS_SECONDS: Final = 0.005
 _EMPTY_LOOKS: Final = 2
 # A job that starts processes faster than they are killed must not keep the node busy for ever.
 _MOST_LOOKS: Final = 100
-# Python ignores these, and a process inherits what is ignored.
-_DEFAULT_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def prepare(launch: Launch) -> int:
@@ -55,7 +53,7 @@ def start(folder: Path, *, output: Path, error: Path | None, umask: int) -> int:
         file_actions=actions,
         setsid=True,
         setsigmask=[],
-        setsigdef=_DEFAULT_SIGNALS,
+        setsigdef=execute.DEFAULT_SIGNALS,
     )
 
 

@@ -23,6 +23,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NoReturn
 
+from dovetail_local_node.execute import DEFAULT_SIGNALS
+
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126
 _BY_SIGNAL: Final = 128
@@ -70,7 +72,7 @@ def _with_files(command: list[str], *, files: Sequence[int]) -> int:
 
 
 def _execute(command: list[str]) -> NoReturn:
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+    for number in DEFAULT_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execvp(command[0], command)  # noqa: S606 - its purpose
