@@ -14,8 +14,8 @@ from typing import NoReturn
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
-# A program inherits what is ignored, and a container's begins with nothing ignored. Python ignores the first two, so
-# `yes | head -1` would report an error; `nohup gflowd up &` ignores the others, and no trap of a shell would change that.
+# A program inherits what is ignored, and one in a container ignores nothing. Python ignores the first two, so that
+# `yes | head -1` would report an error, and `nohup gflowd up &` the others, which no trap of a shell would change.
 DEFAULT_SIGNALS = (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT)
 
 
