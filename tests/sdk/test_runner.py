@@ -167,6 +167,14 @@ def test_a_value_comes_back_by_a_file_and_by_the_log(tmp_path: Path, either: Run
     assert (tmp_path / "outcome-0-0").stat().st_mode & 0o077 == 0
 
 
+def test_a_call_that_is_gone_is_said_in_one_line(tmp_path: Path) -> None:
+    done = run(str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "dovetail: the call was deleted when its result was read: submit it again, with key= to keep it\n"
+    )
+
+
 def test_a_value_of_many_lines_comes_back_whole() -> None:
     text = "".join(map(str, range(20_000)))
     assert by_log(packed(lambda: text))[1].value(of="job 1") == text  # type: ignore[union-attr] # it is there

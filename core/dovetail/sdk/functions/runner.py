@@ -49,7 +49,12 @@ def _place() -> "tuple[str, str]":
 def _called(folder: str, *, parts: "list[str]") -> "tuple[dict[str, str], bytes]":
     """The outcome and its pickle."""
     if folder:
-        with open(os.path.join(folder, "call"), "rb") as file:  # noqa: PTH118, PTH123
+        try:
+            file = open(os.path.join(folder, "call"), "rb")  # noqa: PTH118, PTH123, SIM115
+        except FileNotFoundError:
+            # As after `gjob redo`.
+            sys.exit("dovetail: the call was deleted when its result was read: submit it again, with key= to keep it")
+        with file:
             return _outcome(file)
     import io
 
