@@ -26,7 +26,6 @@ from dovetail_sandbox.installed.chart import NAMESPACE, Manifest, Rendered
 TOKEN_SECONDS: Final = 365 * 24 * 3600
 # The account of `dovetail sandbox token --namespace`.
 USER: Final = "sandbox-user"
-USER_ACCOUNT: Final = f"system:serviceaccount:default:{USER}"
 USER_SECONDS: Final = 8 * 3600
 # The account of scripts that send no token, on a local node.
 SCRIPTS: Final = "scripts"

@@ -7,15 +7,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from dovetail.sdk.errors import SettingsError
-
-_TOKEN_SECONDS: Final = 3600
-# A token is replaced some time before its end.
-_EARLY_SECONDS: Final = 300
-_TIMEOUT_SECONDS: Final = 10.0
-_CREATED: Final = 201
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

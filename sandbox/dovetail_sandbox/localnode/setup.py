@@ -89,7 +89,7 @@ class LocalNode:
             argv=[
                 *(sys.executable, "-P", "-m", "dovetail_local_node.main"),
                 *(f"--{name}={value}" for name, value in options.items()),
-                *(f"--account={account}" for account in (access.USER_ACCOUNT, access.SCRIPTS_ACCOUNT)),
+                f"--account={access.SCRIPTS_ACCOUNT}",
             ],
             log=str(self.folder / "logs" / f"{COMPONENT}.log"),
             ready_url=f"https://{_ADDRESS}:{metrics}/readyz",

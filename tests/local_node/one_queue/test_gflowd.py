@@ -428,6 +428,15 @@ def test_a_job_of_the_sdk_runs_and_its_log_comes_back(rest: Machine) -> None:
         assert failing.row.message.endswith("exit code 3")
 
 
+def test_a_job_with_the_token_of_another_user_does_not_run_as_this_one(rest: Machine) -> None:
+    token = rest("sandbox", "token", "--namespace", "default").strip()
+    with Client(rest.environment["DOVETAIL_GATEWAY"], token=token) as client:
+        job = client.submit(["true"], gpu=0)
+        assert job.wait(timeout_seconds=PATIENCE_SECONDS, progress=False) == "Failed"
+    other = "system:serviceaccount:default:sandbox-user"
+    assert re.search(f"runs jobs of .* only; {other} submitted this one", job.row.message)
+
+
 def test_a_task_of_v2_runs_on_the_cpu_with_its_fields(rest: Machine) -> None:
     paths = {"train_path": "/data/t", "val_path": "/data/v", "save_path": "/out"}
     url, token = rest.environment["DOVETAIL_GATEWAY"], rest.environment["DOVETAIL_TOKEN"]
