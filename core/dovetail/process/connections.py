@@ -238,8 +238,8 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         # The first byte of a request after idle time. While a request is answered, the handler sets the deadlines.
         if not self._request_began and self._deadline is not None:
-            self._request_began = True
             self.expect_within(_HEADERS_SECONDS)
+            self._request_began = True
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:

@@ -165,6 +165,10 @@ async def test_a_request_that_has_begun_must_end_its_headers() -> None:
     assert await talk(b"GET / HT", b"TP/1.1\r\n") == b""
 
 
+async def test_a_request_that_comes_byte_by_byte_has_no_more_time() -> None:
+    assert await talk(*(GET[at : at + 1] for at in range(len(GET))), pause=0.01) == b""
+
+
 async def test_a_later_request_of_a_connection_must_end_its_headers_too() -> None:
     first = GET.replace(b"Connection: close\r\n", b"")
     answers = await talk(first, b"GET / HT")
