@@ -79,6 +79,8 @@ class Agent:
         self._rules = rules
         self._clock = clock
         self._looks: dict[str, Look] = {}
+        # The nodes that were there at the start and have had no whole pass; None before they are listed.
+        self._without_pass: set[str] | None = None
         self._waited_since: dict[str, float] = {}
         self._known: dict[str, GPUNode] = {}
         self._eyes = Collector(provider, vendors=rules.vendors, beside=self.beside)
@@ -107,6 +109,16 @@ class Agent:
         """The latest look at each served node, by node name."""
         return MappingProxyType(self._looks)
 
+    @property
+    def unreported(self) -> str | None:
+        """Why the nodes that were there at the start are not all reported; None once they are, from then on."""
+        if self._without_pass is None:
+            return "the nodes are not listed yet"
+        if not self._without_pass:
+            return None
+        more = f" and {len(self._without_pass) - 1} more" if len(self._without_pass) > 1 else ""
+        return f"not reported yet: {min(self._without_pass)}{more}"
+
     async def run(self) -> None:
         """Follow and write until cancelled. Nothing is written before all three lists have synced."""
         async with asyncio.TaskGroup() as group:
@@ -114,6 +126,7 @@ class Agent:
                 group.create_task(reflector.run())
             for reflector in self.reflectors:
                 await reflector.synced.wait()
+            self._without_pass = {*self.nodes.store}
             self.beside.start(group, wake=self._wake)
             self._provider.listen(partial(_in_loop, asyncio.get_running_loop(), self._wake))
             group.create_task(
@@ -133,6 +146,7 @@ class Agent:
             self.beside.forget(name)
             self.tenants.forget(name)
             self._queue.forget(name)
+            self._passed(name)
         else:
             self._queue.add_later(name, seconds=_DEBOUNCE_SECONDS)
 
@@ -168,6 +182,7 @@ class Agent:
         if node is None or not (self._provider.serves(node) or capacity.advertises(node)):
             self._looks.pop(name, None)
             self.beside.forget(name)
+            self._passed(name)
             return
         if self._waits_for_tenants(name):
             self._queue.add_later(name, seconds=_DEBOUNCE_SECONDS)
@@ -184,7 +199,12 @@ class Agent:
         self._queue.add_later(name, seconds=self._rules.look_every.total_seconds())
         await self._publish(node, status=look.status)
         await self._advertise(node, look=look)
+        self._passed(name)
         self.beside.act(seen, status=look.status)
+
+    def _passed(self, name: str) -> None:
+        if self._without_pass:
+            self._without_pass.discard(name)
 
     def _waits_for_tenants(self, name: str) -> bool:
         """Whether to wait for the operator's list of tenants.

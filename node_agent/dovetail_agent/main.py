@@ -149,15 +149,18 @@ def rules_of(settings: Settings) -> Rules:
 
 
 def health(agent: Agent) -> web.Application:
-    """Serve /livez, /readyz (all three lists have synced and are fresh) and /metrics."""
+    """Serve /livez, /readyz and /metrics.
+
+    Ready: all three lists have synced and are fresh, and each node that was there at the start has been reported, so
+    that a job which comes right after an installation finds the devices.
+    """
     registry = CollectorRegistry()
     registry.register(AgentCollector(agent))
     registry.register(UnreadableCollector())
     ProcessCollector(registry=registry)
     app = web.Application()
-    serving.add_health(
-        app, ready={each.resource.plural: partial(_trouble, each) for each in agent.reflectors}, registry=registry
-    )
+    checks = {each.resource.plural: partial(_trouble, each) for each in agent.reflectors}
+    serving.add_health(app, ready={**checks, "reports": lambda: agent.unreported}, registry=registry)
     return app
 
 

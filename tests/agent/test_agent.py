@@ -300,6 +300,32 @@ async def test_a_write_that_fails_is_counted_and_made_again(cluster: Cluster) ->
 
 
 @scenario
+async def test_ready_is_an_agent_whose_nodes_are_reported_and_it_stays_so(cluster: Cluster) -> None:
+    refused = [ServerFault(Status(code=500)), ServerFault(Status(code=500))]
+    cluster.refusals = [*refused]
+    async with cluster.served() as agent:
+        assert agent.unreported == "the nodes are not listed yet"
+        await asyncio.sleep(0.1)
+        assert agent.unreported == f"not reported yet: {NODE}"
+        await asyncio.sleep(10)
+        assert (agent.unreported, agent.write_failures_total) == (None, 2)
+        cluster.delete(NODES)
+        await asyncio.sleep(1)
+        cluster.node()
+        cluster.refusals = [*refused]
+        await asyncio.sleep(0.3)
+        assert agent.unreported is None
+    # A node that leaves before its first report is waited for no longer.
+    cluster.refusals = [ServerFault(Status(code=500)) for _ in range(100)]
+    async with cluster.served() as agent:
+        await asyncio.sleep(1)
+        assert agent.unreported == f"not reported yet: {NODE}"
+        cluster.delete(NODES)
+        await asyncio.sleep(1)
+        assert agent.unreported is None
+
+
+@scenario
 async def test_what_is_gone_when_it_is_written_is_no_failure_and_made_again(cluster: Cluster) -> None:
     gone = [GPUNODES]
 

@@ -17,14 +17,12 @@ from pathlib import Path
 import pytest
 
 from dovetail.api.builtin import Namespace, Pod
-from dovetail.api.gpunode import GPUNode
-from dovetail.api.resources import GPUNODES, NAMESPACES, PODS
+from dovetail.api.resources import NAMESPACES, PODS
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail_cli.cluster import audit
 from dovetail_sandbox import cluster
 from dovetail_sandbox.cluster import Cluster
-from dovetail_sandbox.nodes import node_sets
 from tests import lanes, runs
 from tests.cluster import record
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
@@ -79,18 +77,6 @@ def _bring_up(own: Cluster, folder: Path) -> None:
         kubernetes=os.environ.get("DOVETAIL_TEST_KUBERNETES"),
         authentication=_authentication_of(own, folder=folder),
     )
-    asyncio.run(_until_reported(own))
-
-
-async def _until_reported(own: Cluster) -> None:
-    """Wait for the first report of each node with GPUs: until then a job is told that it waits for it."""
-    count = sum(node.devices > 0 for node in node_sets.read(NODES))
-    async with asyncio.timeout(PATIENCE_SECONDS), Client(load_connection(own.kubeconfig)) as client:
-        reported = 0
-        while reported < count:
-            found = await client.list(GPUNODES, as_type=GPUNode)
-            reported = sum(bool(each.status.devices) for each in found.items)
-            await asyncio.sleep(0.1)
 
 
 def _authentication_of(own: Cluster, *, folder: Path) -> Path:
