@@ -34,7 +34,7 @@ TAIL_LINES: Final = 15
 _CRASHES_TO_GIVE_UP: Final = 3
 _POLL_SECONDS: Final = 0.1
 # On two cores with 40 runnable processes, some programs took longer than 60 s. One that crashes is found long before.
-_READY_SECONDS: Final = 180.0
+READY_SECONDS: Final = 180.0
 _SUPERVISOR_GRACE_SECONDS: Final = 12.0
 
 
@@ -219,7 +219,7 @@ class Cluster:
         if supervisor is None or not identity.send(supervisor, signal_number=signal.SIGHUP):
             raise self._unsupervised()
 
-    def wait_ready(self, components: Iterable[str], *, seconds: float = _READY_SECONDS) -> None:
+    def wait_ready(self, components: Iterable[str], *, seconds: float = READY_SECONDS) -> None:
         """Return when the components run and report that they are ready.
 
         Raises `ComponentFailedError` for a component that keeps crashing, or is not ready within `seconds`.

@@ -13,6 +13,7 @@ import msgspec
 from dovetail_sandbox import access, state
 from dovetail_sandbox.bringup import hooks
 from dovetail_sandbox.bringup.plan import GATEWAY_PORT, PORT_VALUES, Work
+from dovetail_sandbox.cluster import READY_SECONDS
 from dovetail_sandbox.errors import ChartError
 from dovetail_sandbox.installed import chart, neighbour_webhooks, workloads
 from dovetail_sandbox.installed.chart import Rendered
@@ -27,6 +28,8 @@ _CERTIFICATES: Final = "certificates"
 # Certificates last 90 days, and are renewed 30 days before their end.
 _REST_SECONDS: Final = 24 * 3600.0
 _TASKS: Final = "--task-templates="
+# The agent is ready once each node is reported: on a busy machine, 5,000 nodes took two minutes.
+_REPORTED_PER_SECOND: Final = 10
 _NEIGHBOUR_SECONDS: Final = 120.0  # they take longer than our components
 
 
@@ -67,7 +70,8 @@ def install(work: Work, *, rendered: Rendered) -> None:
     started = _start_deployables(work, rendered=rendered)
     programs = f"Dovetail: {', '.join(started) or 'nothing, as asked'}"
     with work.report.task("Queue and console" if local else programs):
-        work.cluster.wait_ready(started)
+        limit = READY_SECONDS + len(work.plan.nodes) / _REPORTED_PER_SECOND
+        work.cluster.wait_ready(started, seconds=limit)
 
 
 def _start_deployables(work: Work, *, rendered: Rendered, namespace: str = chart.NAMESPACE) -> list[str]:
