@@ -6,6 +6,9 @@ before what it has signed.
 kube-scheduler reads its certificate at each connection, but its CAs only when it starts. The CA's successor is
 therefore trusted by both sides for a year before it signs: a kube-scheduler that restarts within that year keeps its
 connection.
+
+A module of its own: the keeper of an attached extender, which few installations have; `main` starts the keepers that
+its options name.
 """
 
 from collections.abc import Callable, Sequence

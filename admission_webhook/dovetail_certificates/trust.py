@@ -1,4 +1,8 @@
-"""The configuration from which API servers learn the webhook's CAs."""
+"""The configuration from which API servers learn the webhook's CAs.
+
+A module of its own: an object of the API server and the calls about it, as `secret_store` is for Secrets; `hook` has
+the order of the steps.
+"""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,7 @@
-"""A validation error as one sentence: the key, its value, its source, what is allowed. Pure."""
+"""A validation error as one sentence: the key, its value, its source, what is allowed. Pure.
+
+A module of its own: it reads pydantic's models and errors, where `loading` reads files and variables.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""`run_with_gpu`: the hook of a training engine, for functions with and without asyncio."""
+"""`run_with_gpu`: the hook of a training engine, for functions with and without asyncio.
+
+A module of its own: scripts with an engine of their own call it, and load no algorithm with it.
+"""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,4 +1,7 @@
-"""Freezes and thaws pods with the kernel's freezer; memory, sockets and devices stay."""
+"""Freezes and thaws pods with the kernel's freezer; memory, sockets and devices stay.
+
+A module of its own: one implementation of `Suspender`; with the checkpoint, another one wraps it.
+"""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""Claims whose end would make room, on the nodes where the fewest jobs are in the way."""
+"""Claims whose end would make room, on the nodes where the fewest jobs are in the way.
+
+A module of its own: one kind of remedy, as `repairs` and `relaxations` are.
+"""
 
 from collections.abc import Sequence
 from typing import Final

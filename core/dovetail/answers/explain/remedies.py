@@ -1,4 +1,7 @@
-"""What would make one more pod fit: few sentences, always the same for the same cluster."""
+"""What would make one more pod fit: few sentences, always the same for the same cluster.
+
+A module of its own: it asks again about other requests and other clusters, where `nodes` asks once about this one.
+"""
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""Checks which kinds of other projects can wait in the queue here. Pure."""
+"""Checks which kinds of other projects can wait in the queue here. Pure.
+
+A module of its own: each subject of the doctor has one, with its `judge`.
+"""
 
 from collections.abc import Iterator
 from typing import Final

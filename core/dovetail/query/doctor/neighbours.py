@@ -1,4 +1,7 @@
-"""Other systems that place or admit GPU work in the cluster, and how they and Dovetail share it. Pure."""
+"""Other systems that place or admit GPU work in the cluster, and how they and Dovetail share it. Pure.
+
+A module of its own: each subject of the doctor has one, with its `judge`.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

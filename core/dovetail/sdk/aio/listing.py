@@ -1,4 +1,7 @@
-"""The rows of an answer, read page by page, and shown by a notebook as a table."""
+"""The rows of an answer, read page by page, and shown by a notebook as a table.
+
+A module of its own: it takes any function that returns pages, and knows no gateway.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Generic, TypeVar, overload

@@ -1,4 +1,7 @@
-"""`GPUMemoryGuard`: whether a request's GPUs have the memory that a program needs. Pure."""
+"""`GPUMemoryGuard`: whether a request's GPUs have the memory that a program needs. Pure.
+
+A module of its own: scripts also use the guard alone, without a scheduler.
+"""
 
 import math
 from collections.abc import Mapping

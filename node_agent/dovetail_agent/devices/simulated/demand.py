@@ -1,6 +1,8 @@
 """Simulated demand: a fixed amount of work for the pods of a namespace on one node, shared by those that run. Pure.
 
 A service behaves so: with twice the replicas, each computes half as much.
+
+A module of its own: it computes levels from pods alone, and knows no device.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Simulated MIG instances: they replace their device and are numbered after the last one. Pure."""
+"""Simulated MIG instances: they replace their device and are numbered after the last one. Pure.
+
+A module of its own: what a driver does with MIG instances, as `nvidia.partitioning` is for real ones.
+"""
 
 import uuid
 from collections.abc import Sequence

@@ -3,6 +3,8 @@
 `dovetail.dev/simulated-strangers` = `{"0": {"memoryMiB": 4096}, "1": {"memoryMiB": 512, "pod": "ml/notebook"}}` puts
 one on each device, by index. The process belongs to no pod, or to a pod of the node that was given another device or
 none.
+
+A module of its own: an annotation of its own, with what it does to a sample.
 """
 
 from collections.abc import Iterable, Mapping
