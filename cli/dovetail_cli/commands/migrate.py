@@ -1,4 +1,7 @@
-"""`dovetail migrate`: the chart's values for scripts of another system."""
+"""`dovetail migrate`: the chart's values for scripts of another system.
+
+A module of its own: a program's command, from which `gflowd` takes two options.
+"""
 
 import sys
 from typing import Annotated, Any

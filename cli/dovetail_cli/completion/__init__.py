@@ -1,6 +1,5 @@
 """Completion by the shell: what a program offers for a word that is not finished.
 
 programs  the commands, as typer completes them
-values    jobs, nodes and namespaces of the cluster, for the options that take them
-cache     values that were read some seconds ago
+values    jobs, nodes and namespaces of the cluster, for the options that take them; kept for some seconds
 """

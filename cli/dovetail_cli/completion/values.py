@@ -1,27 +1,40 @@
-"""Jobs, devices and namespaces of the cluster, as candidates for the options that take them."""
+"""Jobs, devices and namespaces of the cluster, as candidates for the options that take them.
+
+A person presses Tab several times for one word: what was read some seconds ago comes from a file.
+"""
 
 import asyncio
+import hashlib
 import os
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.api.resources import GPUNODES, NAMESPACES
+from dovetail.decoding import Decoder, UnreadableError
 from dovetail.jobs.display_name import display_name
 from dovetail.query.jobs.states import is_unfinished, short_state
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
-from dovetail_cli.completion.cache import Value, cached
 
+# A candidate and what is said about it.
+Value = tuple[str, str]
+Read = Callable[[Cluster], Awaitable[Sequence[Value]]]
+
+FRESH_SECONDS: Final = 5.0
+_CACHED: Final[Decoder[list[Value]]] = Decoder(list[Value])
 # A person who presses Tab waits no longer than this.
 _PATIENCE_SECONDS: Final = 2.0
 _MOST: Final = 200
 _ALL: Final = "all"
 _INTERPRETED: Final = re.compile(r"[^A-Za-z0-9._+@/ -]")
-
-Read = Callable[[Cluster], Awaitable[Sequence[Value]]]
 
 
 class _Object(Described, frozen=True, kw_only=True):
@@ -104,6 +117,37 @@ def _asked(kind: str, *, read: Read, given: Mapping[str, Any]) -> list[Value]:
         question,
         read=lambda: work(task, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True),
     )
+
+
+def cached(
+    question: Sequence[str], *, read: Callable[[], Sequence[Value]], now: Callable[[], float] = time.time
+) -> list[Value]:
+    """The values for a question, such as the kind, the kubeconfig and the namespace.
+
+    Reads them if the answer on disk is older than `FRESH_SECONDS`, and keeps what was read. A cache that cannot be read
+    or written is no error.
+    """
+    file = _cache_folder() / hashlib.sha256("\0".join(question).encode("utf-8", "surrogateescape")).hexdigest()
+    with suppress(OSError, UnreadableError):
+        if 0 <= now() - file.stat().st_mtime < FRESH_SECONDS:
+            return _CACHED.decode(file.read_bytes())
+    values = list(read())
+    with suppress(OSError):
+        _write(file, data=msgspec.json.encode(values))
+    return values
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dovetail" / "completion"
+
+
+def _write(file: Path, *, data: bytes) -> None:
+    """Replace the file at once; only its user may read it: names of jobs are not for others."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    written = file.with_suffix(f".{os.getpid()}")
+    with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(data)
+    written.replace(file)
 
 
 async def _all_jobs(cluster: Cluster) -> list[Value]:

@@ -1,4 +1,7 @@
-"""The doctor's round: looks, then judges, the worst last where a person reads it first."""
+"""The doctor's round: looks, then judges, the worst last where a person reads it first.
+
+A module of its own: it loads the API client and the engine, which `--help` of `command` does not wait for.
+"""
 
 import os
 import shutil

@@ -1,4 +1,7 @@
-"""How the doctor's findings are printed, and its exit code. Pure."""
+"""How the doctor's findings are printed, and its exit code. Pure.
+
+A module of its own: pure, where `diagnosis` asks the cluster.
+"""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,8 @@
-"""Checks a machine's frameworks against its driver. It only reads files."""
+"""Checks a machine's frameworks against its driver. It only reads files.
+
+A module of its own: it looks into Python environments, as `dovetail.query.doctor.frameworks` into images; `host` looks
+at the node's own files.
+"""
 
 import re
 from collections.abc import Iterator, Sequence

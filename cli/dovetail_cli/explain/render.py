@@ -1,4 +1,7 @@
-"""An explanation in each of the output formats. Pure."""
+"""An explanation in each of the output formats. Pure.
+
+A module of its own: it loads NumPy with the answers, which the options in `command` do not wait for.
+"""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,4 +1,7 @@
-"""The report of a replay in each of the output formats."""
+"""The report of a replay in each of the output formats.
+
+A module of its own: it prints the forecast, as `render` the snapshot; each command loads only its own.
+"""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,7 @@
-"""The steps by which a node moves to Dovetail, in each of the output formats."""
+"""The steps by which a node moves to Dovetail, in each of the output formats.
+
+A module of its own: it prints the adoption, as `render_report` the forecast; each command loads only its own.
+"""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,7 @@
-"""A replay from options to summary: the jobs, the place where they run, the campaign."""
+"""A replay from options to summary: the jobs, the place where they run, the campaign.
+
+A module of its own: it loads the simulator and the API client, which the options in `command` do not wait for.
+"""
 
 import sys
 from collections.abc import Iterator, Sequence

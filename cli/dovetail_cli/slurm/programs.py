@@ -1,4 +1,7 @@
-"""What runs when `sbatch`, `squeue`, `scancel` or `sinfo` is typed."""
+"""What runs when `sbatch`, `squeue`, `scancel` or `sinfo` is typed.
+
+A module of its own: `app` loads it by name when one of these is typed; `names` only installs them.
+"""
 
 import io
 import re

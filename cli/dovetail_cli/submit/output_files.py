@@ -2,6 +2,8 @@
 
 A shell runs the command, copies its output with `tee`, passes SIGTERM on, and ends with the command's exit code. The
 image needs `sh`, `tee`, `mkfifo`, `mktemp` and `mkdir`.
+
+A module of its own: a shell program and its quoting, which know nothing of clusters.
 """
 
 import re

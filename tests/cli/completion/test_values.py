@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dovetail import names
 from dovetail.api.conversion import values_of
 from dovetail_cli.completion import values
-from dovetail_cli.completion.cache import FRESH_SECONDS, cached
+from dovetail_cli.completion.values import FRESH_SECONDS, cached
 from tests.cli.builders import make_gpunode, make_job
 from tests.core.kube.api import Answer, Api
 
@@ -120,7 +120,7 @@ def test_no_answer_is_that_of_another_question(asked: list[tuple[str, dict[str, 
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
         patch.setenv("XDG_CACHE_HOME", folder)
         patch.setattr(values, "work", work)
-        patch.setattr("dovetail_cli.completion.cache.FRESH_SECONDS", 1e9)
+        patch.setattr("dovetail_cli.completion.values.FRESH_SECONDS", 1e9)
         found = dict[tuple[str, ...], Any]()
         for kind, cluster in asked:
             patch.setenv("KUBECONFIG", cluster["KUBECONFIG"])

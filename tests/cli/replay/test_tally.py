@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from dovetail.answers.questions import Audit, Finding
 from dovetail.query.jobs.columns import View
-from dovetail_cli.demo import board, live_view
+from dovetail_cli.demo import live_view
 from dovetail_cli.replay import progress
 from dovetail_cli.replay.campaign import Ended
 from dovetail_cli.replay.device_holders import held_devices
@@ -79,8 +79,8 @@ def test_a_device_whose_last_holder_has_not_said_yet_that_it_ended_is_counted_on
         tally.saw(make_job(name, number=number, devices=[("a", 0), ("a", 1)], **running), at=number)
     tally.sample(at=2)
     assert tally.peak_ratio == 1
-    assert board.grid(tally) == ["a  ■■  V100"]
-    assert board.node_table(tally.nodes, jobs=tally.seen.values()).splitlines()[1].endswith("0: job 2; 1: job 2")
+    assert live_view.grid(tally) == ["a  ■■  V100"]
+    assert live_view.node_table(tally.nodes, jobs=tally.seen.values()).splitlines()[1].endswith("0: job 2; 1: job 2")
 
 
 def test_shares_beside_each_other_all_count() -> None:
@@ -194,9 +194,9 @@ def test_the_board_shows_a_sign_for_each_device() -> None:
     tally.nodes = {"node-a": make_gpunode("a", gpus=3).status.devices, "b": make_gpunode("b").status.devices}
     tally.saw(make_job("x", number=1, phase="Running", devices=[("node-a", 0), ("node-a", 2, 300)]), at=1)
     tally.saw(make_job("y", number=2, phase="Running", devices=[("node-a", 2, 700)]), at=1)
-    assert board.grid(tally) == ["node-a  ■□■  V100", "b       □□  V100"]
+    assert live_view.grid(tally) == ["node-a  ■□■  V100", "b       □□  V100"]
     tally.saw(make_job("y", phase="Succeeded", devices=[("node-a", 2, 700)]), at=2)
-    assert board.grid(tally)[0] == "node-a  ■□◧  V100"
+    assert live_view.grid(tally)[0] == "node-a  ■□◧  V100"
 
 
 def test_the_first_that_wait_are_named_by_number_each_with_its_reason() -> None:
@@ -207,10 +207,10 @@ def test_the_first_that_wait_are_named_by_number_each_with_its_reason() -> None:
     for number, name in reversed(list(enumerate(names, start=1))):
         tally.saw(make_job(name, number=number, phase="Queued", reason="Resources", message="Need 1 GPU"), at=1)
     first = [f"w{number}: Resources: Need 1 GPU" for number in range(1, 6)]
-    assert board.waiting_lines(tally) == [*first, "and 2 more"]
+    assert live_view.waiting_lines(tally) == [*first, "and 2 more"]
     for name in names[5:]:
         tally.gone(name)
-    assert board.waiting_lines(tally) == first
+    assert live_view.waiting_lines(tally) == first
 
 
 def test_a_demo_is_over_once_each_job_was_placed_or_never_can_be() -> None:
@@ -243,12 +243,12 @@ def test_the_tables_at_the_end_name_jobs_and_holders() -> None:
         make_job("late", number=2, phase="Running", request="0.3", devices=[("a", 1, 300)], start_time=ago(seconds=4)),
         make_job("early", number=1, phase="Succeeded", request="1", devices=[("a", 0)]),
     ]
-    assert board.job_table(jobs, view=View(now=NOW)).splitlines() == [
+    assert live_view.job_table(jobs, view=View(now=NOW)).splitlines() == [
         "JOBID  NAME   ST  TIME      GPUS  NODELIST(REASON)",
         "1      early  CD  00:00:00  1     a:0",
         "2      late   R   00:00:04  0.3   a:1",
     ]
-    assert board.node_table({"a": make_gpunode("a").status.devices}, jobs=jobs).splitlines() == [
+    assert live_view.node_table({"a": make_gpunode("a").status.devices}, jobs=jobs).splitlines() == [
         "NODE  MODEL  GPUS  FREE  DEVICES",
         "a     V100   2     1     1: job 2 (0.3)",
     ]
@@ -260,7 +260,7 @@ def test_the_first_of_those_that_wait_are_told_with_their_reasons() -> None:
         tally.saw(
             make_job(str(number), number=9 - number, phase="Queued", reason="Resources", message="Need 1 GPU"), at=1
         )
-    lines = board.waiting_lines(tally)
+    lines = live_view.waiting_lines(tally)
     assert lines[0] == "6: Resources: Need 1 GPU"
     assert lines[-1] == "and 2 more"
 

@@ -1,4 +1,7 @@
-"""What `.gitignore` and `.dovetailignore` leave out, with git's rules."""
+"""What `.gitignore` and `.dovetailignore` leave out, with git's rules.
+
+A module of its own: git's rules over pathspec's patterns, which know nothing of jobs.
+"""
 
 import re
 from collections.abc import Iterator, Sequence

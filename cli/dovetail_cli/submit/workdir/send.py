@@ -12,13 +12,15 @@ from dovetail_cli.cluster import kubectl
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.submit import create
 from dovetail_cli.submit.attachments import Sent
-from dovetail_cli.submit.workdir import archive, directory, listing, place, too_large, unpack
+from dovetail_cli.submit.workdir import archive, directory, listing, place, unpack
 from dovetail_cli.submit.workdir.directory import Directory
 from dovetail_cli.submit.workdir.files_pod import CONTAINER, files_pod
 from dovetail_cli.ui.errors import CommandError
 
 # More belongs on the volume by other ways.
 MAX_VOLUME_BYTES: Final = 1024**3
+_NAMED: Final = 3
+_STEP: Final = 1024
 # From standard input: the script reads its archive several times.
 _RECEIVE: Final = """set -eu
 script=$1 above=$2
@@ -62,7 +64,7 @@ async def send(
         packed = archive.pack(found)
     except archive.TooLargeError as error:
         if there.mount is None or found.size > MAX_VOLUME_BYTES:
-            raise CommandError(too_large.sentence(found, volume_bytes=MAX_VOLUME_BYTES)) from error
+            raise CommandError(refusal(found)) from error
         if not dry_run:
             # What the API server refuses must leave no files behind.
             await create.create(cluster, job=job, dry_run=True)
@@ -74,10 +76,32 @@ async def send(
     return Sent(job=job, attached=(Directory(archive=packed, place=there),))
 
 
+def refusal(found: listing.Listing) -> str:
+    """What to say of a directory that is too large to go along: its size, its largest files, and the ways out."""
+    largest = sorted(found.files, key=lambda entry: entry.size, reverse=True)[:_NAMED]
+    named = ", ".join(f"{entry.path} ({_amount(entry.size)})" for entry in largest)
+    return (
+        f"{found.root} has {len(found.files)} files with {_amount(found.size)}, and at most "
+        f"{_amount(archive.MAX_BYTES)} compressed ({_amount(archive.MAX_UNPACKED_BYTES)} unpacked) go along with a job: "
+        f"the largest are {named}; name what the job does not need in .dovetailignore, or set a directory on a volume, which takes up "
+        f"to {_amount(MAX_VOLUME_BYTES)} (`dovetail config set volumes CLAIM:/data`, `dovetail config set workdir "
+        "/data/runs`), or leave the directory out with --no-upload"
+    )
+
+
+def _amount(size: int) -> str:
+    """A size for people, such as `12 KiB`."""
+    value, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while value >= _STEP and len(units) > 1:
+        value /= _STEP
+        units.pop(0)
+    return f"{value:.0f} {units[0]}" if value >= 10 or units[0] == "bytes" else f"{value:.1f} {units[0]}"
+
+
 async def _copy(
     cluster: Cluster, *, job: GPUJob, found: listing.Listing, there: place.Place, program: kubectl.Kubectl
 ) -> None:
-    amount = too_large.amount(found.size)
+    amount = _amount(found.size)
     print(f"dovetail: copying {len(found.files)} files ({amount}) to {there.path} on its volume …", file=sys.stderr)
     async with files_pod(cluster, job=job) as pod:
         # The script names the archive, which it receives, itself.

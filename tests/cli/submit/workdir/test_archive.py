@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_cli.submit.workdir import archive, listing, too_large
+from dovetail_cli.submit.workdir import archive, listing, send
 from dovetail_cli.submit.workdir.archive import TooLargeError
 from dovetail_cli.ui.errors import CommandError
 
@@ -86,7 +86,7 @@ def test_the_sentence_names_sizes_files_and_ways_out(tmp_path: Path) -> None:
     for name, size in (("a.pt", 3_000_000), ("data/b.bin", 2_000_000), ("c", 1_000), ("d", 10)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(bytes(size))
-    told = too_large.sentence(listing.of(tmp_path), volume_bytes=1024**3)
+    told = send.refusal(listing.of(tmp_path))
     assert told.startswith(
         f"{tmp_path} has 4 files with 4.8 MiB, and at most 900 KiB compressed (64 MiB unpacked) go along with a job: "
         "the largest are a.pt (2.9 MiB), data/b.bin (1.9 MiB), c (1000 bytes); name what the job does not need in "
