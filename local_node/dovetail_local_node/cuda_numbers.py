@@ -1,4 +1,7 @@
-"""The numbers by which CUDA names this machine's NVIDIA devices. Reads NVML, in a thread that may hang."""
+"""The numbers by which CUDA names this machine's NVIDIA devices. Reads NVML, in a thread that may hang.
+
+A module of its own: only it loads NVML, whose calls may hang; a pod's life uses just the numbers.
+"""
 
 import asyncio
 import threading

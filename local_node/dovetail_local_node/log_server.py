@@ -1,6 +1,8 @@
 """Kubelet's endpoint for logs, over TLS: `GET /containerLogs/<namespace>/<pod>/<container>`.
 
 Only the API server may ask: it shows a client certificate of the sandbox's CA. It has checked who may read which log.
+
+A module of its own: a web server over the files of runs, which knows neither pods' lives nor the API server.
 """
 
 import asyncio

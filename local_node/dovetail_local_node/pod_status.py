@@ -1,6 +1,8 @@
 """The status of a pod as the local node reports it. Pure.
 
 Each is for a strategic merge patch of `pods/status`, so that the scheduler's conditions stay.
+
+A module of its own: pure, where `pod_life` writes to the API server.
 """
 
 from datetime import datetime

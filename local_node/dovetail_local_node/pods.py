@@ -1,4 +1,8 @@
-"""Follows the pods that are bound to the local node, and lets each live."""
+"""Follows the pods that are bound to the local node, and lets each live.
+
+A module of its own: it starts and ends the tasks of many pods, where `pod_life` is one pod's and `main` reads the
+command line.
+"""
 
 import asyncio
 import signal

@@ -1,4 +1,7 @@
-"""Registers this machine as a Node, and keeps its status and its Lease fresh."""
+"""Registers this machine as a Node, and keeps its status and its Lease fresh.
+
+A module of its own: the heartbeat, which `main` runs in parallel to the pods.
+"""
 
 import asyncio
 from collections.abc import Callable

@@ -1,6 +1,8 @@
 """Makes the folders of a pod's volumes, for their user alone.
 
 Their files are those of ConfigMaps and Secrets, as they are when the pod starts, and fields of the pod as it changes.
+
+A module of its own: it writes the files, where `volumes` is pure and `pod_life` knows only their folder.
 """
 
 import os

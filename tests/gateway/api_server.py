@@ -11,7 +11,7 @@ from aiohttp import web
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.decoding import UnreadableError, decode
-from dovetail_gateway.v3.asked_job import check_template
+from dovetail_gateway.v3.questions import check_template
 from tests.extender.api_server import LISTS, ApiServer, _status
 
 _JOBS = "/apis/dovetail.dev/v1beta1/namespaces/{namespace}/gpujobs"

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from dovetail.answers.jobs import JobReference
-from dovetail_gateway.stream.encoded_rows import EncodedRows
+from dovetail_gateway.stream.feed import EncodedRows
 
 
 class Made:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 
 from dovetail.kube.errors import Unreachable
-from dovetail_gateway.v3 import merged_logs
-from dovetail_gateway.v3.merged_logs import merged
+from dovetail_gateway.v3 import logs
+from dovetail_gateway.v3.logs import merged
 
 
 async def chunks(*texts: str, then: BaseException | None = None) -> AsyncIterator[bytes]:
@@ -43,7 +43,7 @@ LONGEST = 10
 @example(["a\n" + "x" * 11, "b\n"])
 def test_no_text_is_lost_and_no_line_is_cut_but_those_that_are_too_long(texts: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merged_logs, "_LONGEST_LINE", LONGEST)
+        patch.setattr(logs, "_LONGEST_LINE", LONGEST)
         found = [line.removeprefix("0│ ").removesuffix("\n") for line in asyncio.run(lines_of({0: chunks(*texts)}))]
     for line in "".join(texts).splitlines():
         parts = [found.pop(0)]
@@ -55,7 +55,7 @@ def test_no_text_is_lost_and_no_line_is_cut_but_those_that_are_too_long(texts: l
 
 
 async def test_a_line_without_an_end_is_passed_on_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merged_logs, "_LONGEST_LINE", 10)
+    monkeypatch.setattr(logs, "_LONGEST_LINE", 10)
     found = await lines_of({0: chunks("x" * 8, "y" * 8, "z" * 8, "\n")})
     assert found == ["0│ " + "x" * 8 + "y" * 8 + "\n", "0│ " + "z" * 8 + "\n"]
 
@@ -101,7 +101,7 @@ async def test_a_reader_who_leaves_ends_the_reading_of_all() -> None:
 
 
 async def test_a_slow_reader_lets_no_more_than_a_bound_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merged_logs, "_MOST_PIECES", 3)
+    monkeypatch.setattr(logs, "_MOST_PIECES", 3)
     read = 0
 
     async def fast() -> AsyncIterator[bytes]:

@@ -11,7 +11,7 @@ from dovetail.api.builtin import Node
 from dovetail.decoding import convert
 from dovetail_gateway.routing.numbers import whole
 from dovetail_gateway.routing.problems import RequestFailedError
-from dovetail_gateway.v3.images import with_images
+from dovetail_gateway.v3.jobs import with_images
 from tests.extender.builders import make_gpunode
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_bound_pod, make_job

@@ -1,6 +1,8 @@
 """In which namespaces a user may have rights, by RoleBindings.
 
 This orders the questions to the API server, and answers none of them: roles and other authorizers are unknown here.
+
+A module of its own: an index of RoleBindings, to which `cache` only passes the events.
 """
 
 from collections import Counter, defaultdict

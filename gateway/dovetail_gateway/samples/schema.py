@@ -1,6 +1,8 @@
 """The tables of samples. Statements only.
 
 They hold rows whose keys are times of the clock, so that two gateways write the same ones: the first counts.
+
+A module of its own: the format of the database, as `history.schema` is that of the operator's.
 """
 
 from typing import Final

@@ -5,9 +5,9 @@ import hashlib
 import secrets
 import zlib
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -17,7 +17,6 @@ from dovetail.answers.node_rows import node_row
 from dovetail_gateway.access.shared_calls import SharedCalls
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
-from dovetail_gateway.stream.encoded_rows import EncodedRows
 from dovetail_gateway.stream.gzip_pieces import GzipPieces
 from dovetail_gateway.v3.types.stream import Delta, GoneJob, Snapshot
 
@@ -90,6 +89,37 @@ class EncodedDeltas:
             _, forgotten = self._texts.popitem(last=False)
             self.bytes -= len(forgotten) + _ENTRY_BYTES
         return found
+
+
+class EncodedRows(Generic[V]):
+    """The rows of objects of one kind as JSON, by key, each encoded once: an object never changes. Mutable.
+
+    `row` makes the row of an object.
+    """
+
+    def __init__(self, row: Callable[[V], msgspec.Struct]) -> None:
+        self._row = row
+        # With the object, so that another one of the same key is another version.
+        self._kept: dict[str, tuple[V, bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def of(self, key: str, *, value: V) -> bytes:
+        """The row of this object."""
+        kept = self._kept.get(key)
+        if kept is None or kept[0] is not value:
+            kept = self._kept[key] = value, msgspec.json.encode(self._row(value))
+        return kept[1]
+
+    def forget(self, key: str) -> None:
+        """Forget the row of this key."""
+        self._kept.pop(key, None)
+
+    def keep_only(self, keys: Container[str]) -> None:
+        """Forget the rows of all other keys."""
+        for gone in [key for key in self._kept if key not in keys]:
+            del self._kept[gone]
 
 
 class Feed:

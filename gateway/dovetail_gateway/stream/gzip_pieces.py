@@ -1,4 +1,7 @@
-"""A long text in parts as gzip, of which only the parts that are new are compressed. Pure but for what is kept."""
+"""A long text in parts as gzip, of which only the parts that are new are compressed. Pure but for what is kept.
+
+A module of its own: a format by RFC 1951 and 1952, which knows nothing of rows.
+"""
 
 import hashlib
 import struct

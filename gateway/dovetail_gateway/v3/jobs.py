@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -10,9 +10,10 @@ import msgspec
 
 from dovetail import names
 from dovetail.answers.jobs import EventList, JobList, Removed, event_rows, job_details, job_row, position_of
+from dovetail.answers.node_rows import runs
 from dovetail.answers.owners import project_of, user_of
 from dovetail.answers.submission import SubmittedJob, answer_of, submitted_job
-from dovetail.api.builtin import Event
+from dovetail.api.builtin import Event, Node
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.meta import key_of
 from dovetail.api.reasons import problems as says
@@ -29,7 +30,6 @@ from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.numbers import whole
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
-from dovetail_gateway.v3.images import with_images
 from dovetail_gateway.v3.paging import page
 from dovetail_gateway.v3.types.jobs import Creation, JobChange, JobFilter, JobPath, NewJob
 
@@ -218,3 +218,36 @@ def object_of(spec: msgspec.Raw) -> dict[str, Any]:
     except UnreadableError as error:
         raise RequestFailedError(422, reason="Invalid", sentence=says.SPEC_NO_OBJECT(problem=error.problem)) from error
     return found
+
+
+def with_images(spec: dict[str, Any], *, nodes: Iterable[Node]) -> dict[str, Any]:
+    """The spec of a GPUJob, complete where no node runs images: all are simulated or run processes.
+
+    Raises `RequestFailedError` for a container without an image elsewhere. What has another shape is left to the API
+    server, which says what is wrong with it.
+    """
+    containers = _containers(spec)
+    lacking = [at for at, container in enumerate(containers) if not container.get("image")]
+    if not lacking:
+        return spec
+    if not _run_no_images(nodes):
+        field = f"spec.template.spec.containers[{lacking[0]}].image"
+        raise RequestFailedError(422, reason="Invalid", sentence=says.IMAGE_MISSING(field=field))
+    complete = [{**container, "image": container.get("image") or names.UNUSED_IMAGE} for container in containers]
+    template = spec["template"]
+    return {**spec, "template": {**template, "spec": {**template["spec"], "containers": complete}}}
+
+
+def _run_no_images(nodes: Iterable[Node]) -> bool:
+    found = list(nodes)
+    return bool(found) and all(runs(node) != "Containers" for node in found)
+
+
+def _containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """The containers; none if anything on the way to them has another shape."""
+    place: Any = spec
+    for key in ("template", "spec", "containers"):
+        place = place.get(key) if isinstance(place, dict) else None
+    if not isinstance(place, list) or not all(isinstance(each, dict) for each in place):
+        return []
+    return place

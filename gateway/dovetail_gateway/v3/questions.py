@@ -1,18 +1,26 @@
 """v3: dry run, explain, moves, audit, doctor and overview: true for every caller, without hidden names."""
 
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta
+
+from dovetail import names
 from dovetail.api.access_reviews import Act
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import wire_name
 from dovetail.api.reasons import problems as says
+from dovetail.decoding import UnreadableError, decode
 from dovetail.kube.queries.disruption_budgets import list_disruption_budgets
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.answers import Answers
+from dovetail_gateway.routing.numbers import decode_request
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
-from dovetail_gateway.v3.asked_job import asked_job
 from dovetail_gateway.v3.jobs import Jobs
+from dovetail_gateway.v3.times import check_time
 from dovetail_gateway.v3.types.jobs import JobPath
 from dovetail_gateway.v3.types.questions import DoctorQuery, MovesQuery, NewRequest
 
@@ -30,7 +38,7 @@ class Questions:
         """Where and when a job would start if the caller submitted it now."""
         await self._permit(call.caller, namespace=call.body.namespace)
         try:
-            asked = asked_job(call.body, user=call.who.username)
+            asked = _asked_job(call.body, user=call.who.username)
             found = await self._answers.dry_run(
                 asked, who=call.who, sees=call.sees, in_place_of=self._replaced(call.body, sees=call.sees)
             )
@@ -89,3 +97,41 @@ class Questions:
     async def get_audit(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """Whether any device is promised beyond its capacity."""
         return Answer(value=await self._answers.audit(who=call.who, sees=call.sees))
+
+
+class _Container(msgspec.Struct, frozen=True):
+    name: Annotated[str, Meta(max_length=63)]
+    image: str = ""
+
+
+class _PodSpec(msgspec.Struct, frozen=True, rename=wire_name):
+    """What the CRD's schema says of a pod's spec."""
+
+    restart_policy: Annotated[str, Meta(max_length=16)] = ""
+    containers: Annotated[list[_Container], Meta(max_length=32)] = []
+
+
+def _asked_job(new: NewRequest, *, user: str) -> GPUJob:
+    """The job of a dry run as the caller would submit it, checked as the API server would check it.
+
+    Raises `RequestFailedError`.
+    """
+    metadata = {"name": "asked", "namespace": new.namespace, "annotations": {names.USER: user}}
+    try:
+        job = decode_request(msgspec.json.encode({"metadata": metadata, "spec": new.spec}), as_type=GPUJob)
+        check_template(job)
+    except UnreadableError as error:
+        raise RequestFailedError(422, reason="Invalid", sentence=says.SPEC_UNREADABLE(problem=error.problem)) from error
+    check_time("spec.beginTime", text=job.spec.begin_time)
+    check_time("spec.moveRequestTime", text=job.spec.move_request_time)
+    if job.spec.reservation is not None:
+        check_time("spec.reservation.renewTime", text=job.spec.reservation.renew_time)
+    return job
+
+
+def check_template(job: GPUJob) -> None:
+    """Raise `UnreadableError` for a pod's spec that the CRD's schema refuses."""
+    try:
+        decode(job.spec.template.spec, as_type=_PodSpec)
+    except UnreadableError as error:
+        raise UnreadableError(f"template.spec: {error.problem}") from error

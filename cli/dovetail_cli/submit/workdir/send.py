@@ -80,11 +80,11 @@ def refusal(found: listing.Listing) -> str:
     """What to say of a directory that is too large to go along: its size, its largest files, and the ways out."""
     largest = sorted(found.files, key=lambda entry: entry.size, reverse=True)[:_NAMED]
     named = ", ".join(f"{entry.path} ({_amount(entry.size)})" for entry in largest)
+    most = f"{_amount(archive.MAX_BYTES)} compressed ({_amount(archive.MAX_UNPACKED_BYTES)} unpacked)"
     return (
-        f"{found.root} has {len(found.files)} files with {_amount(found.size)}, and at most "
-        f"{_amount(archive.MAX_BYTES)} compressed ({_amount(archive.MAX_UNPACKED_BYTES)} unpacked) go along with a job: "
-        f"the largest are {named}; name what the job does not need in .dovetailignore, or set a directory on a volume, which takes up "
-        f"to {_amount(MAX_VOLUME_BYTES)} (`dovetail config set volumes CLAIM:/data`, `dovetail config set workdir "
+        f"{found.root} has {len(found.files)} files with {_amount(found.size)}, and at most {most} go along with a "
+        f"job: the largest are {named}; name what the job does not need in .dovetailignore, or set a directory on a "
+        f"volume, which takes up to {_amount(MAX_VOLUME_BYTES)} (`dovetail config set volumes CLAIM:/data`, `dovetail config set workdir "
         "/data/runs`), or leave the directory out with --no-upload"
     )
 
