@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from dovetail_sandbox import access
-from dovetail_sandbox.bringup import hooks
+from dovetail_sandbox.bringup import install
 from dovetail_sandbox.bringup.plan import Work
 from dovetail_sandbox.errors import ChartError
 from dovetail_sandbox.installed.chart import Manifest, Rendered, split
@@ -42,7 +42,7 @@ def run(folder: Path, code: str) -> None:
     )
     place = Place(folder=folder, program=lambda _: Path(sys.executable), kubeconfig=lambda name: folder / name)
     rendered = Rendered(text="", workloads=(), objects=(), hooks=(job(code), ACCOUNT))
-    hooks.run(cast("Work", work), rendered=rendered, place=place)
+    install.run_hooks(cast("Work", work), rendered=rendered, place=place)
 
 
 def test_a_hook_runs_to_its_end_and_its_account_goes(tmp_path: Path, calls: list[str]) -> None:
@@ -60,7 +60,7 @@ def test_a_hook_that_fails_is_told_with_its_words_and_its_account_goes_too(tmp_p
 
 
 def test_a_hook_that_does_not_end_is_ended(tmp_path: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "_SECONDS", 0.5)
+    monkeypatch.setattr(install, "_HOOK_SECONDS", 0.5)
     with pytest.raises(ChartError, match=r"The hook trust has not ended after 0.5 s"):
         run(tmp_path, "import time; time.sleep(600)")
     assert calls == ["delete 1"]
@@ -68,8 +68,8 @@ def test_a_hook_that_does_not_end_is_ended(tmp_path: Path, calls: list[str], mon
 
 def test_what_hooks_need_is_applied_with_the_rest_if_a_job_needs_it() -> None:
     of_hooks = Rendered(text="", workloads=(), objects=(), hooks=(job("pass"), ACCOUNT))
-    assert hooks.needed(of_hooks) == (ACCOUNT,)
-    assert hooks.needed(replace(of_hooks, hooks=(ACCOUNT,))) == ()
+    assert install.needed_by_hooks(of_hooks) == (ACCOUNT,)
+    assert install.needed_by_hooks(replace(of_hooks, hooks=(ACCOUNT,))) == ()
 
 
 def test_only_what_helm_runs_after_an_installation_is_a_hook_here() -> None:

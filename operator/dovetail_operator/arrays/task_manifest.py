@@ -1,4 +1,7 @@
-"""Manifests of the tasks of an array or a sweep, each a GPUJob. Pure."""
+"""Manifests of the tasks of an array or a sweep, each a GPUJob. Pure.
+
+A module of its own: it says what a task looks like, where `array_status` decides which ones exist.
+"""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -2,6 +2,8 @@
 
 With thousands of nodes, some agent or kubelet writes a sign of life many times a second. A
 cycle over thousands of waiting jobs would find what the one before it found.
+
+A module of its own: pure, where `event_handlers` changes the store and wakes the queue.
 """
 
 from typing import Final

@@ -1,4 +1,7 @@
-"""The last lines of a job's logs, which kubelet still has when the job has ended."""
+"""The last lines of a job's logs, which kubelet still has when the job has ended.
+
+A module of its own: it asks kubelet, where `recorder` writes to the store; without it a record lacks only its log.
+"""
 
 from collections.abc import Sequence
 from typing import Final

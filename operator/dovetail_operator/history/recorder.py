@@ -7,16 +7,18 @@ deleted while no operator ran.
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeGuard
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from dovetail.api.gpujob import is_finished
-from dovetail.api.historyquery import JobRecord
+from dovetail.api.historyquery import OTHERS, JobRecord
 from dovetail.api.meta import key_of
 from dovetail.jobs.records import cut_short, record_of
 from dovetail.jobs.runs import end_of_run
@@ -25,13 +27,14 @@ from dovetail.kube.retry import Backoff, always, retrying
 from dovetail.logs import get_logger
 from dovetail_operator.history import deleted_namespaces
 from dovetail_operator.history.log_tail import last_lines
-from dovetail_operator.history.metrics import UsedCollector
 from dovetail_operator.history.store import HistoryError, HistoryStore
 from dovetail_operator.state.due_records import Due, Dues
 from dovetail_operator.state.state import State
 
 log = get_logger("dovetail.operator.history")
 
+# The maximum number of series. All others are summed up under one name.
+MOST_SERIES: Final = 500
 # Many jobs begin and end together: one transaction covers them. A job is not deleted before its record is written.
 _GATHER_SECONDS: Final = 1.0
 _LOGS_AT_ONCE: Final = 8
@@ -157,6 +160,34 @@ class History:
             log.warning(what, error=str(error), wait_seconds=round(wait, 1), exc_info=trace)
 
         await retrying(once, may_retry=always, failed=failed, backoff=self._backoff, rng=self._rng)
+
+
+class UsedCollector(Collector):
+    """GPU seconds of ended jobs by namespace and user, for accounting. Continues the sums of an earlier operator."""
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[str, str], float] = {}
+
+    def start(self, used: Mapping[tuple[str, str], float]) -> None:
+        """Set the sums that the store returned."""
+        self._used = dict(used)
+
+    def add(self, record: JobRecord) -> None:
+        """Add the record of an ended job."""
+        key = record.namespace, record.user
+        self._used[key] = self._used.get(key, 0.0) + record.gpu_seconds
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        """The largest sums by namespace and user, and the rest as one."""
+        family = CounterMetricFamily(
+            "dovetail_gpu_seconds", "GPU seconds of jobs that have ended.", labels=["namespace", "user"]
+        )
+        ordered = sorted(self._used.items(), key=lambda item: -item[1])
+        for (namespace, user), seconds in ordered[:MOST_SERIES]:
+            family.add_metric([namespace, user], seconds)
+        if rest := ordered[MOST_SERIES:]:
+            family.add_metric([OTHERS, OTHERS], sum(seconds for _, seconds in rest))
+        return [family]
 
 
 def _is_record(found: JobRecord | BaseException, *, of: Due) -> TypeGuard[JobRecord]:

@@ -11,6 +11,8 @@ The steps are:
 A move is given up while the job runs where the job for which it moves no longer starts by that: then nothing has ended.
 If the room is lost once the job has ended, the job waits before all others. Each step follows from what the API server
 has, so the operator can stop and resume between any two of them.
+
+A module of its own: a state machine across several runs of a job, where `status` says what holds in this one.
 """
 
 import msgspec

@@ -1,4 +1,7 @@
-"""The growing pools that count, and what the cluster autoscaler says of requests for their nodes. No I/O."""
+"""The growing pools that count, and what the cluster autoscaler says of requests for their nodes. No I/O.
+
+A module of its own: what two watches bring, merged with the configuration; `state` holds it, and looks at none of it.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,7 @@
-"""The mix of what is submitted, jobs and other pods alike, which prices the queue's plans. No I/O."""
+"""The mix of what is submitted, jobs and other pods alike, which prices the queue's plans. No I/O.
+
+A module of its own: it counts requests for the engine's prices, and knows nothing of the rest of the state.
+"""
 
 from dataclasses import replace
 

@@ -1,6 +1,8 @@
 """What Kueue says about Jobs that it has not admitted yet, if Kueue is installed. Read only.
 
 Kueue keeps a Workload for each Job, whose conditions say what the Job waits for.
+
+A module of its own: one of the watchers that `build` lists, which rests in a cluster without Kueue.
 """
 
 import asyncio

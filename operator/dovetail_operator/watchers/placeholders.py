@@ -1,4 +1,7 @@
-"""Keeps the batch Job of placeholder pods of each GPUJob that requested new nodes, and removes it afterwards."""
+"""Keeps the batch Job of placeholder pods of each GPUJob that requested new nodes, and removes it afterwards.
+
+A module of its own: one of the watchers that `build` lists, and one of two kinds of `RequestKeeper`.
+"""
 
 import asyncio
 import random

@@ -1,4 +1,7 @@
-"""Keeps the ProvisioningRequest of each GPUJob that requests nodes of the cluster autoscaler by one."""
+"""Keeps the ProvisioningRequest of each GPUJob that requests nodes of the cluster autoscaler by one.
+
+A module of its own: one of the watchers that `build` lists; the other kind of `RequestKeeper` is in `placeholders`.
+"""
 
 import asyncio
 import contextlib

@@ -1,6 +1,8 @@
-"""Renders and applies the chart and its neighbours, and starts their containers as processes."""
+"""Renders and applies the chart and its neighbours, runs its hooks, and starts their containers as processes."""
 
+import os
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
@@ -11,12 +13,11 @@ from typing import Final
 import msgspec
 
 from dovetail_sandbox import access, state
-from dovetail_sandbox.bringup import hooks
 from dovetail_sandbox.bringup.plan import GATEWAY_PORT, PORT_VALUES, Work
 from dovetail_sandbox.cluster import READY_SECONDS
 from dovetail_sandbox.errors import ChartError
 from dovetail_sandbox.installed import chart, neighbour_webhooks, workloads
-from dovetail_sandbox.installed.chart import Rendered
+from dovetail_sandbox.installed.chart import Manifest, Rendered
 from dovetail_sandbox.installed.neighbours import Neighbour
 from dovetail_sandbox.localnode import setup as localnode
 from dovetail_sandbox.nodes.one_machine import Collection
@@ -30,6 +31,7 @@ _REST_SECONDS: Final = 24 * 3600.0
 _TASKS: Final = "--task-templates="
 # The agent is ready once each node is reported: on a busy machine, 5,000 nodes took two minutes.
 _REPORTED_PER_SECOND: Final = 10
+_HOOK_SECONDS: Final = 120.0
 _NEIGHBOUR_SECONDS: Final = 120.0  # they take longer than our components
 
 
@@ -64,14 +66,68 @@ def install(work: Work, *, rendered: Rendered) -> None:
     with work.report.task("Settings" if local else "What the chart installs: CRDs, roles, classes, configuration"):
         # With what the hooks need: each kubectl looks first which kinds there are, for a second.
         own = localnode.rights() if local else []
-        applied = replace(rendered, objects=(*rendered.objects, *hooks.needed(rendered), *own))
+        applied = replace(rendered, objects=(*rendered.objects, *needed_by_hooks(rendered), *own))
         access.apply(applied, kubectl=work.programs["kubectl"], kubeconfig=work.cluster.kubeconfig)
-        hooks.run(work, rendered=rendered, place=_place(work))
+        run_hooks(work, rendered=rendered, place=_place(work))
     started = _start_deployables(work, rendered=rendered)
     programs = f"Dovetail: {', '.join(started) or 'nothing, as asked'}"
     with work.report.task("Queue and console" if local else programs):
         limit = READY_SECONDS + len(work.plan.nodes) / _REPORTED_PER_SECOND
         work.cluster.wait_ready(started, seconds=limit)
+
+
+def needed_by_hooks(rendered: Rendered) -> tuple[Manifest, ...]:
+    """What the Jobs of the hooks need, such as their accounts; nothing without a Job."""
+    jobs, others = _hooks_of(rendered)
+    return others if jobs else ()
+
+
+def run_hooks(work: Work, *, rendered: Rendered, place: workloads.Place) -> None:
+    """Run the Jobs of `rendered.hooks` to the end as Helm does, and delete what they needed, which is applied.
+
+    Raises `ChartError` if one fails.
+    """
+    jobs, others = _hooks_of(rendered)
+    if not jobs:
+        return
+    try:
+        for account, component in workloads.components(Rendered(text="", workloads=jobs, objects=others), place=place):
+            _run_hook(work, account=account, component=component)
+    finally:
+        access.delete(others, kubectl=work.programs["kubectl"], kubeconfig=work.cluster.kubeconfig)
+
+
+def _hooks_of(rendered: Rendered) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
+    """The Jobs of the hooks, and what else the hooks have."""
+    jobs = tuple(each for each in rendered.hooks if each["kind"] == "Job")
+    return jobs, tuple(each for each in rendered.hooks if each["kind"] != "Job")
+
+
+def _run_hook(work: Work, *, account: str, component: Component) -> None:
+    token = access.tokens(work.cluster.kubeconfig, accounts=[account])[account]
+    path = work.kubeconfig_of(component.name)
+    access.write_account_kubeconfig(
+        path, account=account, token=token, pki=work.cluster.pki, port=work.api_port, namespace=chart.NAMESPACE
+    )
+    try:
+        done = subprocess.run(
+            component.argv,
+            env=os.environ | component.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_HOOK_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ChartError(f"The hook {component.name} has not ended after {_HOOK_SECONDS:g} s.") from error
+    finally:
+        path.unlink()
+    log = Path(component.log)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(done.stdout, encoding="utf-8")
+    if done.returncode != 0:
+        raise ChartError(f"The hook {component.name} failed: {done.stdout.strip()}")
 
 
 def _start_deployables(work: Work, *, rendered: Rendered, namespace: str = chart.NAMESPACE) -> list[str]:

@@ -1,4 +1,7 @@
-"""Certificates that the sandbox's CA signs: for the local node, its log server, and the user. No I/O but files."""
+"""Certificates that the sandbox's CA signs: for the local node, its log server, and the user. No I/O but files.
+
+A module of its own: X.509 alone, which knows no local node.
+"""
 
 import ipaddress
 from dataclasses import dataclass

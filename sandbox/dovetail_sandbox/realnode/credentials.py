@@ -2,6 +2,8 @@
 
 Each program is a user of its own. kubelet is `system:node:real-0`, which the Node authorizer and NodeRestriction
 restrict to its own node and pods. kube-proxy and CoreDNS have the rights of their ClusterRoles.
+
+A module of its own: the part of a node that needs `openssl`; `node` puts the parts together.
 """
 
 import json

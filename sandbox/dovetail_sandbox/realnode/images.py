@@ -2,6 +2,8 @@
 
 It holds a pod's namespaces (the `pause` container) and is the small image for experiments. `images/build.sh` builds the
 product's own images.
+
+A module of its own: the part of a node that needs `buildah`; `node` puts the parts together.
 """
 
 import shutil

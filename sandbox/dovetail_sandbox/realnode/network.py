@@ -2,6 +2,8 @@
 
 The node's end, its rules and its pods' links belong to the node's network namespace and end with it. The host's end
 disappears with its peer. Nothing else in the host's network changes.
+
+A module of its own: the part of a node that needs `ip`; `node` puts the parts together.
 """
 
 from collections.abc import Iterable

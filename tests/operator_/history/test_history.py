@@ -24,9 +24,8 @@ from dovetail.kube.client import Client
 from dovetail.kube.retry import Backoff
 from dovetail_operator.history import log_tail
 from dovetail_operator.history.answers import Answers
-from dovetail_operator.history.metrics import MOST_SERIES, UsedCollector
 from dovetail_operator.history.questions import answer
-from dovetail_operator.history.recorder import History
+from dovetail_operator.history.recorder import MOST_SERIES, History, UsedCollector
 from dovetail_operator.history.service import HistoryService
 from dovetail_operator.history.store import HistoryError, HistoryStore
 from dovetail_operator.job.actions import DeleteGPUJob

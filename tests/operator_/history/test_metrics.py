@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from dovetail.api.historyquery import OTHERS
-from dovetail_operator.history.metrics import UsedCollector
+from dovetail_operator.history.recorder import UsedCollector
 from tests.operator_.history.test_store import record
 
 
@@ -14,7 +14,7 @@ from tests.operator_.history.test_store import record
 def test_the_largest_sums_are_by_namespace_and_user_and_the_rest_is_one(
     monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr("dovetail_operator.history.metrics.MOST_SERIES", most)
+    monkeypatch.setattr("dovetail_operator.history.recorder.MOST_SERIES", most)
     random, used = Random(most), UsedCollector()
     sums = Counter({("team", "ada"): 5.0, ("lab", "ada"): 7.0})
     used.start(dict(sums))

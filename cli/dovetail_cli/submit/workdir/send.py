@@ -84,8 +84,8 @@ def refusal(found: listing.Listing) -> str:
     return (
         f"{found.root} has {len(found.files)} files with {_amount(found.size)}, and at most {most} go along with a "
         f"job: the largest are {named}; name what the job does not need in .dovetailignore, or set a directory on a "
-        f"volume, which takes up to {_amount(MAX_VOLUME_BYTES)} (`dovetail config set volumes CLAIM:/data`, `dovetail config set workdir "
-        "/data/runs`), or leave the directory out with --no-upload"
+        f"volume, which takes up to {_amount(MAX_VOLUME_BYTES)} (`dovetail config set volumes CLAIM:/data`, "
+        "`dovetail config set workdir /data/runs`), or leave the directory out with --no-upload"
     )
 
 

@@ -1,4 +1,7 @@
-"""How a guest's record differs from the one that the guest should have. Pure."""
+"""How a guest's record differs from the one that the guest should have. Pure.
+
+A module of its own: pure, where `keeper` writes the changes.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

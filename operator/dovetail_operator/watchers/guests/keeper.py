@@ -31,7 +31,7 @@ from dovetail.pods.seats import can_come
 from dovetail_operator.events.announcement import Announcement, announcement, first_estimate
 from dovetail_operator.state.state import State
 from dovetail_operator.state.store import is_newer
-from dovetail_operator.watchers.guests import changes, messages, writes
+from dovetail_operator.watchers.guests import changes, notices, writes
 from dovetail_operator.watchers.guests.directory import GONE, Directory, Known, key_of_pod
 from dovetail_operator.watchers.guests.gates import Gates
 from dovetail_operator.watchers.guests.notices import Notices
@@ -259,7 +259,7 @@ class GuestKeeper:
                 self._present(found, record=record)
             return
         if not found.run:
-            self._notices.say(found, message=messages.unseen(found))
+            self._notices.say(found, message=notices.unseen(found))
             return
         if found.of and await self._returns(found, record=record):
             return
@@ -359,7 +359,7 @@ class GuestKeeper:
         group = found.guest if isinstance(found.guest, PodGroup) else None
         if is_finished(record):
             if group is not None and group.going:
-                self._notices.say(found, message=messages.left_over(group, record=record))
+                self._notices.say(found, message=notices.left_over(group, record=record))
             return
         if is_going(record):
             return
@@ -379,7 +379,7 @@ class GuestKeeper:
             return
         if not is_held:
             for pod, why in self._gates.misfits(found, record=record):
-                self._notices.say_of_pod(pod, message=messages.misfit(why))
+                self._notices.say_of_pod(pod, message=notices.misfit(why))
             await self._gates.open(found, record=record, workers=self._counts.seats(found, record=record))
             await self._grow(found, record=record)
         if group is not None:
@@ -414,7 +414,7 @@ class GuestKeeper:
         for pod in left[more:] if living + added + more >= coming else ():
             since = self._beyond.setdefault(pod.metadata.uid, self._clock())
             if self._clock() - since >= _PATIENCE_SECONDS:
-                self._notices.say_of_pod(pod, message=messages.beyond(found))
+                self._notices.say_of_pod(pod, message=notices.beyond(found))
             else:
                 self._queue.add_later(found.key, seconds=_PATIENCE_SECONDS)
 

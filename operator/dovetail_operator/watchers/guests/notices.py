@@ -1,11 +1,19 @@
-"""What is wrong with a guest or a pod of it, said as an event on the object: each sentence once. No I/O."""
+"""What is wrong with a guest or a pod of it, said as an event on the object: each sentence once. No I/O.
+
+The sentences about guests that do not start are here too.
+
+A module of its own: what was said last of each object, which `keeper` need not know to say the next thing.
+"""
 
 from collections.abc import Callable
 
+from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.reasons.events import GUEST_PROBLEM
 from dovetail.api.resources import PODS, Resource
+from dovetail.jobs.guests.pod_group import PodGroup
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.watchers.guests.directory import Known
 
@@ -35,3 +43,35 @@ class Notices:
             return
         self._said[uid] = message
         self._post(Announcement(about=about, severity="Warning", why=GUEST_PROBLEM(problem=message)).on(of))
+
+
+def unseen(found: Known) -> str:
+    """Why a guest that no webhook saw when it was created does not wait in the queue."""
+    return (
+        f"Is not queued: label {names.LABEL_QUEUE} counts only on a {found.kind.resource.kind} that has it from its "
+        "creation, when Dovetail's webhook holds it back"
+    )
+
+
+def left_over(group: PodGroup, *, record: GPUJob) -> str:
+    """What to do with the gated pods of a group whose record has ended."""
+    return (
+        f"GPUJob {record.metadata.name} has ended ({record.status.phase}), and pod {group.going[0].name} does not "
+        "start: delete the pod, and create it again"
+    )
+
+
+def beyond(found: Known) -> str:
+    """Why a pod with the run of a guest gets neither a seat nor a turn of its own."""
+    return (
+        f"Stays gated: {found.resource.kind} {found.guest.metadata.name} asks for no more pods, and others have "
+        "their seats"
+    )
+
+
+def misfit(why: str) -> str:
+    """Why a pod of a guest stays gated."""
+    return (
+        f"Stays gated: {why}. Delete the pod, or suspend its object: when the object waits again, the queue plans what "
+        "its templates say then"
+    )

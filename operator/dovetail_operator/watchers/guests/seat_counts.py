@@ -1,4 +1,7 @@
-"""How many seats of a record are kept: for the pods of its guest that exist or can still come. No I/O."""
+"""How many seats of a record are kept: for the pods of its guest that exist or can still come. No I/O.
+
+A module of its own: a count with timers of its own, which `keeper` asks about one guest at a time.
+"""
 
 import time
 from collections.abc import Callable

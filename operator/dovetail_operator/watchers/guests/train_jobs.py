@@ -1,4 +1,8 @@
-"""Follows TrainJobs, and passes each on together with the JobSet that the Trainer makes of it."""
+"""Follows TrainJobs, and passes each on together with the JobSet that the Trainer makes of it.
+
+A module of its own: the informers of a kind that takes two, as `pod_groups` is for pods; `watch` serves all other
+kinds.
+"""
 
 import asyncio
 from collections.abc import Callable
