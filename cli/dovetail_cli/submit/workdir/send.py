@@ -77,7 +77,7 @@ async def send(
 
 
 def refusal(found: listing.Listing) -> str:
-    """What to say of a directory that is too large to go along: its size, its largest files, and the ways out."""
+    """What to say of a directory that is too large: its size, largest files, and the ways out."""
     largest = sorted(found.files, key=lambda entry: entry.size, reverse=True)[:_NAMED]
     named = ", ".join(f"{entry.path} ({_amount(entry.size)})" for entry in largest)
     most = f"{_amount(archive.MAX_BYTES)} compressed ({_amount(archive.MAX_UNPACKED_BYTES)} unpacked)"

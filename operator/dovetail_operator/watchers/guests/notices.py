@@ -1,8 +1,6 @@
-"""What is wrong with a guest or a pod of it, said as an event on the object: each sentence once. No I/O.
+"""What is wrong with a guest or a pod of it: the sentences, and an event on the object, each once. No I/O.
 
-The sentences about guests that do not start are here too.
-
-A module of its own: what was said last of each object, which `keeper` need not know to say the next thing.
+A module of its own: it remembers what was said last of each object, so `keeper` says what is wrong at each look.
 """
 
 from collections.abc import Callable
