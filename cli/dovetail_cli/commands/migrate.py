@@ -1,6 +1,6 @@
 """`dovetail migrate`: the chart's values for scripts of another system.
 
-A module of its own: a program's command, from which `gflowd` takes two options.
+A module of its own: `app` loads it by name as a command; `gflowd` takes two options from it.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """The doctor's round: looks, then judges, the worst last where a person reads it first.
 
-A module of its own: it loads the API client and the engine, which `--help` of `command` does not wait for.
+A module of its own: it loads the API client and the engine, which the options in `command` do not wait for.
 """
 
 import os

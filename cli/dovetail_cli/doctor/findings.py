@@ -1,4 +1,4 @@
-"""How the doctor's findings are printed, and its exit code. Pure.
+"""How the doctor's findings are printed, and its exit code.
 
 A module of its own: pure, where `diagnosis` asks the cluster.
 """

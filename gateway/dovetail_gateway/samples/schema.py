@@ -2,7 +2,7 @@
 
 They hold rows whose keys are times of the clock, so that two gateways write the same ones: the first counts.
 
-A module of its own: the format of the database, as `history.schema` is that of the operator's.
+A module of its own: the format of the database, as the operator's `history.schema` is for its own.
 """
 
 from typing import Final

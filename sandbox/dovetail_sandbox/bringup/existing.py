@@ -1,6 +1,6 @@
 """The sandboxes that are already there, and a new one's place among them: its folder, name and ports.
 
-A module of its own: it judges what is on the disk under the lock, where `start` has the steps of a new sandbox.
+A module of its own: it judges what is on the disk already, where `start` has the steps of a new sandbox.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 A service behaves so: with twice the replicas, each computes half as much.
 
-A module of its own: it computes levels from pods alone, and knows no device.
+A module of its own: it computes levels from pods and what they are promised, and knows no device's figures.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@
 one on each device, by index. The process belongs to no pod, or to a pod of the node that was given another device or
 none.
 
-A module of its own: an annotation of its own, with what it does to a sample.
+A module of its own: another annotation than that of the devices, and what it does to a sample.
 """
 
 from collections.abc import Iterable, Mapping
