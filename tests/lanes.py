@@ -59,7 +59,7 @@ def lane(nodeid: str) -> str:
     match path.parts[1:]:
         case ("realnode" | "installation", *_):
             return REAL_NODE
-        case ("sandbox", "test_sandboxes.py" | "test_soak.py" | "test_backup.py" | "test_other_user.py"):
+        case ("sandbox", "test_sandboxes.py" | "test_soak.py" | "test_backup.py"):
             return SANDBOXES
         case ("local_node", "one_queue", *_):
             return ONE_QUEUE

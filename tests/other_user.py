@@ -42,6 +42,15 @@ ASKED: Final = (
     ("POST", "/api/v3/jobs"), ("POST", "/run/default/a/a"), ("POST", "/exec/default/a/a"),
     ("GET", "/api/v1/gpu/status"), ("GET", "/api/v2/tasks"), ("POST", "/api/v2/training/start"),
 )  # fmt: skip
+_HEALTH: Final = ("/livez", "/readyz", "/healthz")
+# Who answers without a credential: a program, the paths, and why it may.
+ALLOWED: Final = {
+    "kube-apiserver": ((*_HEALTH, "/version"), "Kubernetes' role system:public-info-viewer, over its own TLS"),
+    "kube-controller-manager": (_HEALTH, "health, over its own TLS"),
+    "default-scheduler": (_HEALTH, "health, over its own TLS"),
+    "kube-scheduler": (_HEALTH, "health, over its own TLS"),
+    "gateway": (("/", "/console/", "/openapi.json"), "the console's page and the API's description, for everybody"),
+}
 _KEY: Final = "L3JlZ2lzdHJ5"  # "/registry" in Base64
 _BODY: Final = json.dumps({"key": _KEY, "value": _KEY, "PodName": "a", "Node": "a", "NodeNames": ["a"], "Pod": {}})
 # A call of etcd over gRPC: a RangeRequest for the key "/", not compressed, with its length.
@@ -178,6 +187,25 @@ def posted(listener: Listener, *, path: str, body: str) -> list[int]:
     """The statuses of a POST of uid 65534 over HTTP and over HTTPS; 0 where there is no answer."""
     found: list[int] = as_nobody("post", {"listener": asdict(listener), "path": path, "body": body})
     return found
+
+
+def _unexpected(answers: list[Answer]) -> list[Answer]:
+    """The answers that nothing allows."""
+    return [each for each in answers if not _is_allowed(each)]
+
+
+def _is_allowed(answer: Answer) -> bool:
+    paths, _why = ALLOWED.get(answer.program, ((), ""))
+    return answer.asked.split()[-1] in paths
+
+
+def check(tried: Cluster, *, folders: list[Path]) -> None:
+    """No socket of the sandbox answers but as `ALLOWED` has it, and no file in its folders opens."""
+    found = listeners(tried)
+    assert {"etcd", "kube-apiserver", "extender", "webhook", "gateway"} <= {each.program for each in found}
+    assert [each for each in found if not each.is_loopback] == []
+    assert _unexpected(answers(found)) == []
+    assert readable(folders) == []
 
 
 def as_nobody(what: str, given: Any) -> Any:

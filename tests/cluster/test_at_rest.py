@@ -5,7 +5,6 @@ The last that is written of their arrival is what the queue and the extender hav
 
 import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from dovetail.api.resources import CONFIGMAPS
 from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, QUEUE_CONFIGMAP, MixRecord, record_in
 from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
+from tests import commands
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -77,7 +77,7 @@ async def rest(sandbox: Cluster) -> None:
 
 async def shown(jobs: Jobs, sandbox: Cluster, name: str) -> Sequence[str]:
     words = ("gjob", "show", "--kubeconfig", str(sandbox.kubeconfig), "--namespace", jobs.namespace, name)
-    found = await run(sys.executable, "-m", "dovetail_cli", *words)
+    found = await run(*commands.dovetail(), *words)
     return [line.strip() for line in found.stdout.splitlines()]
 
 
@@ -125,7 +125,7 @@ async def test_running_jobs_at_rest_are_not_written_and_what_was_learned_of_them
 
     await learned(client, EXTENDER_CONFIGMAP)
     words = ["explain", "request", SHARE, "--kubeconfig", str(sandbox.kubeconfig), "-o", "json"]
-    done = await run(sys.executable, "-m", "dovetail_cli", *words)
+    done = await run(*commands.dovetail(), *words)
     assert done.returncode == 0, done.stderr
     assert "the mix of the pods that the extender has seen" in json.loads(done.stdout)["basis"]
 

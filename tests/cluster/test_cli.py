@@ -6,8 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from dovetail.api.resources import GPUJOBS, GPUQUOTAS, PODS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
 from dovetail_sandbox.cluster import Cluster
+from tests import commands
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 
 pytestmark = pytest.mark.cluster
@@ -32,6 +33,7 @@ class Shell:
 
     kubeconfig: Path
     namespace: str
+    program: Sequence[str] = field(default_factory=commands.dovetail)
 
     def run(self, command: str, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """The outcome, whatever it is."""
@@ -39,7 +41,7 @@ class Shell:
         if command != "audit":
             where += ["--namespace", self.namespace]
         return subprocess.run(
-            [sys.executable, "-m", "dovetail_cli", command, *where, *words],
+            [*self.program, command, *where, *words],
             capture_output=True, text=True, check=False, timeout=120, input=stdin,
             env={**os.environ, "XDG_CONFIG_HOME": "/nonexistent"},
         )  # fmt: skip
@@ -51,9 +53,14 @@ class Shell:
         return done.stdout
 
 
+def as_installed(shell: Shell) -> Shell:
+    """The same, with the program that is installed."""
+    return replace(shell, program=(sys.executable, "-m", "dovetail_cli"))
+
+
 def main_output(*words: str) -> str:
     """What `dovetail` prints for words that are in their own order."""
-    command = [sys.executable, "-m", "dovetail_cli", *words]
+    command = [*commands.dovetail(), *words]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
@@ -63,6 +70,7 @@ def shell(sandbox: Cluster, namespace: str) -> Iterator[Shell]:
 
 
 async def test_a_job_is_submitted_listed_shown_and_cancelled(shell: Shell, jobs: Jobs) -> None:
+    shell = as_installed(shell)
     assert await shell("gbatch", "--gpus", "1", "-n", "train", "sleep", "600") == "Submitted batch job 1\n"
     status = await jobs.phase("Running", "train")
     (device,) = status.devices
@@ -83,7 +91,7 @@ async def test_simulated_nodes_keep_no_logs_and_the_command_says_so(shell: Shell
     await jobs.phase("Running", "train")
     where = ["--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace]
     for options in ([], ["-f"]):
-        words = [sys.executable, "-m", "dovetail_cli", "gjob", "log", *options, "train", *where]
+        words = [*commands.dovetail(), "gjob", "log", *options, "train", *where]
         done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False, timeout=120)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.endswith("has no kubelet that could be asked: simulated nodes keep no logs\n")

@@ -18,6 +18,7 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.api.resources import CONFIGMAPS, GPUJOBS
 from dovetail.kube.client import Client
+from tests import commands
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 from tests.cluster.test_cli import Shell, main_output, shell
 
@@ -127,7 +128,7 @@ async def test_a_job_is_waited_for_from_its_submission_or_later(shell: Shell, jo
     await shell("gbatch", "-n", "long", "sleep", "600")
     await jobs.phase("Running", "long")
     where = ["--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace]
-    wait = [sys.executable, "-m", "dovetail_cli", "gjob", "wait", *where]
+    wait = [*commands.dovetail(), "gjob", "wait", *where]
     late = await asyncio.to_thread(
         subprocess.run, [*wait, "long", "--timeout", "0.5"], capture_output=True, text=True, timeout=120
     )

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from dovetail import names
 from dovetail.api.resources import PODS
 from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
+from tests import commands
 from tests.cluster.jobs import Jobs
 
 pytestmark = pytest.mark.cluster
@@ -26,7 +26,7 @@ def explain(sandbox: Cluster, namespace: str) -> Explain:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         where = ["--kubeconfig", str(sandbox.kubeconfig)]
         where += [] if words[0] == "request" else ["-n", namespace]
-        command = [sys.executable, "-m", "dovetail_cli", "explain", *words, *where]
+        command = [*commands.dovetail(), "explain", *words, *where]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     return run
@@ -103,7 +103,7 @@ async def test_a_snapshot_of_a_full_cluster_is_simulated_from_where_it_stands(
 
 
 async def dovetail(*words: str) -> str:
-    command = [sys.executable, "-m", "dovetail_cli", *words]
+    command = [*commands.dovetail(), *words]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout

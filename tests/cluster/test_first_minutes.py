@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dovetail_sandbox.cluster import Cluster
-from tests import first_minutes
+from tests import commands, first_minutes
 from tests.cluster.jobs import Jobs
 from tests.first_minutes import Shell
 from tests.local_node.machine import kubectl_program
@@ -24,7 +24,7 @@ async def test_the_first_minutes_with_kubectl(sandbox: Cluster, namespace: str, 
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_bytes(sandbox.kubeconfig.read_bytes())
     program = kubectl_program()
-    path = f"{program.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{program.parent}:{commands.folder()}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path}
     shell = Shell(work=work, environment=environment, words={"kwok-admin": "ada", namespace: "default"})
     shell.type(f"kubectl config set-context --current --namespace {namespace}")

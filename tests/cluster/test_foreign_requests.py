@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import os
 import subprocess
-import sys
 import tomllib
 import uuid
 from collections.abc import AsyncIterator
@@ -28,6 +27,7 @@ from dovetail.pods.allocation import Allocation, allocation_in
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.nodes import kwok
 from dovetail_sandbox.nodes.node_sets import SimulatedNode
+from tests import commands
 from tests.cluster.jobs import run as run_command
 from tests.cluster.test_chart import run
 from tests.cluster.test_plain_requests import bound, create, make_pod, told, translating, until
@@ -198,7 +198,7 @@ async def test_elsewhere_explain_says_how_the_pods_of_each_file_get_gpus_of_dove
             body["metadata"]["name"] = f"{body['metadata']['name']}-{number}"
             pod = await create(client, body, namespace=namespace)
             words = ("explain", "pod", pod.metadata.name, "--kubeconfig", str(sandbox.kubeconfig), "-n", namespace)
-            done = await run_command(sys.executable, "-m", "dovetail_cli", *words)
+            done = await run_command(*commands.dovetail(), *words)
             cure = "Dovetail would refuse them" if file.refused else label
             if (cure in " ".join(done.stdout.split())) == bool(file.alone):
                 wrong[f"{file.name} {pod.metadata.name}"] = done.stdout + done.stderr

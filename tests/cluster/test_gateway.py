@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +19,7 @@ from dovetail.gpu.device_indexes import CONFIGMAP_NAME, read_indexes
 from dovetail.kube.client import Client
 from dovetail_sandbox import access
 from dovetail_sandbox.cluster import Cluster
+from tests import commands
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 from tests.cluster.tenants import CANARY, token_of
 from tests.gateway.openapi import table
@@ -104,7 +104,7 @@ async def test_the_commands_ask_the_gateway_for_who_may_not_list_everything(
     kubeconfig = kubeconfig_of(sandbox, token=token, namespace=namespace, folder=tmp_path)
 
     async def run(*words: str, gateway: str = "") -> tuple[int, str]:
-        command = [sys.executable, "-m", "dovetail_cli", *words]
+        command = [*commands.dovetail(), *words]
         own = {"DOVETAIL_GATEWAY": gateway, "XDG_CONFIG_HOME": str(tmp_path), "KUBECONFIG": str(kubeconfig)}
         env = {**os.environ, **own}
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, env=env, timeout=120)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sqlite3
-import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +19,7 @@ from dovetail_cli.cluster.connection import Cluster as Commands
 from dovetail_cli.jobs import history
 from dovetail_sandbox import user_token
 from dovetail_sandbox.cluster import Cluster
+from tests import commands
 from tests.cluster.gate import operator_instead
 from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, run
 
@@ -53,7 +53,7 @@ async def until_begun(sandbox: Cluster, jobs: Jobs, count: int) -> None:
 async def dovetail(sandbox: Cluster, jobs: Jobs, *words: str) -> Any:
     """What a command says, as JSON."""
     where = (f"--kubeconfig={sandbox.kubeconfig}", f"--namespace={jobs.namespace}")
-    done = await run(sys.executable, "-m", "dovetail_cli", *words, *where, "-o", "json")
+    done = await run(*commands.dovetail(), *words, *where, "-o", "json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -113,7 +113,7 @@ async def test_without_a_history_jobs_run_and_go_and_whoever_asks_for_them_is_to
         (1, ("gstats",), said),
         (3, ("gjob", "show", "brief"), f"no job brief, and {said}"),
     ):
-        done = await run(sys.executable, "-m", "dovetail_cli", *words, *where)
+        done = await run(*commands.dovetail(), *words, *where)
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert f"dovetail: {sentence}" in " ".join(done.stderr.split())
     token = user_token.read(sandbox.user_token)

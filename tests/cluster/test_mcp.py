@@ -1,6 +1,5 @@
 """`dovetail mcp` as an agent's program starts it: the protocol's own client, over standard input and output."""
 
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from mcp import StdioServerParameters
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS
 from dovetail_sandbox.cluster import Cluster
+from tests import commands
 from tests.cluster.jobs import Jobs
 
 pytestmark = pytest.mark.cluster
@@ -59,9 +59,8 @@ class Tools:
 @asynccontextmanager
 async def served(sandbox: Cluster, *, namespace: str, more: tuple[str, ...] = ()) -> AsyncIterator[Tools]:
     where = ["--kubeconfig", str(sandbox.kubeconfig), "--namespace", namespace, *more]
-    async with Agent(
-        StdioServerParameters(command=sys.executable, args=["-m", "dovetail_cli", "mcp", *where])
-    ) as agent:
+    (program,) = commands.dovetail()
+    async with Agent(StdioServerParameters(command=program, args=["mcp", *where])) as agent:
         yield Tools(agent)
 
 

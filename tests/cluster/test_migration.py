@@ -15,8 +15,8 @@ from dovetail_cli.cluster import audit
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.conftest import NODES
 from tests.cluster.sandboxes import sandbox_with
-from tests.local_node.machine import PATIENCE_SECONDS, until
 from tests.migration_page import walk
+from tests.polling import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.cluster
 TRAINING: Final = {"model": "m", "num_classes": 1, "train_path": "data/t", "val_path": "data/v", "save_path": "out"}

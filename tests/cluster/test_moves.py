@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.resources import PODDISRUPTIONBUDGETS
 from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
+from tests import commands
 from tests.cluster.configuration import config_of, set_config
 from tests.cluster.jobs import Jobs
 from tests.cluster.test_extender import until
@@ -28,7 +28,7 @@ Plan = Callable[..., subprocess.CompletedProcess[str]]
 def move(sandbox: Cluster, namespace: str) -> Plan:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         where = ["--kubeconfig", str(sandbox.kubeconfig), "--namespace", namespace]
-        command = [sys.executable, "-m", "dovetail_cli", "move", *words, *where]
+        command = [*commands.dovetail(), "move", *words, *where]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, input="")
 
     return run

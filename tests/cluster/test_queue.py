@@ -1,6 +1,5 @@
 """The queue on a real control plane: who goes first, who waits for whom, and what those who wait are told."""
 
-import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,6 +11,7 @@ from dovetail.formats.durations import moment, timestamp
 from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
 from dovetail_sandbox.cluster import Cluster
+from tests import commands
 from tests.cluster.jobs import Jobs, condition, run
 from tests.cluster.test_extender import until
 
@@ -139,7 +139,7 @@ async def test_a_limit_that_let_a_job_start_before_others_only_shrinks(
         with pytest.raises(StatusError, match=r"spec\.activeDeadlineSeconds may only be lowered while the job runs"):
             await jobs.change("short", activeDeadlineSeconds=limit)
     where = (f"--kubeconfig={sandbox.kubeconfig}", f"--namespace={jobs.namespace}")
-    said = await run(sys.executable, "-m", "dovetail_cli", "gjob", "update", "short", "--time", "240:00:00", *where)
+    said = await run(*commands.dovetail(), "gjob", "update", "short", "--time", "240:00:00", *where)
     assert said.returncode == 1
     assert "spec.activeDeadlineSeconds may only be lowered while the job runs" in said.stderr
     await jobs.change("short", activeDeadlineSeconds=HOUR // 2)

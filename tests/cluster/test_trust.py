@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from dovetail.api.resources import EVENTS, GPUNODES, GPUNODETENANTS, NODES
 from dovetail.kube.client import Client
 from dovetail_agent.guards.strangers_feature import GRACE
 from dovetail_sandbox.cluster import Cluster
+from tests import commands
 from tests.cluster.gate import PROGRAM
 from tests.cluster.jobs import Jobs, condition
 
@@ -33,7 +33,7 @@ async def dovetail(sandbox: Cluster) -> AsyncIterator[Callable[..., Any]]:
     """`dovetail …` as a person types it: exit code and output. In the end no T4 is cordoned."""
 
     async def run(*words: str, kubeconfig: Path | None = None) -> tuple[int, str]:
-        command = [sys.executable, "-m", "dovetail_cli", *words, "--kubeconfig", str(kubeconfig or sandbox.kubeconfig)]
+        command = [*commands.dovetail(), *words, "--kubeconfig", str(kubeconfig or sandbox.kubeconfig)]
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )

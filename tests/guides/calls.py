@@ -5,7 +5,8 @@ from typing import Any
 
 from tests.guides import comparing
 from tests.guides.manifest import Expected, manifest, text_of
-from tests.guides.place import Place, until
+from tests.guides.place import Place
+from tests.polling import until
 
 _TASK = {"cfg_path": "configs/model.yaml", "weight_path": "models/best.pth", "source_path": "data/test"}
 

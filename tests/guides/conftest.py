@@ -16,8 +16,9 @@ from dovetail_sandbox import cluster
 from tests.agent.nvml_stub import Scenario, built
 from tests.cluster.sandboxes import sandbox_with
 from tests.guides.manifest import ROOT, folder, guides, manifest, text_of
-from tests.guides.place import Place, place_at, until
+from tests.guides.place import Place, place_at
 from tests.local_node.machine import empty_machine
+from tests.polling import until
 
 LEGACY = "gateway.legacyServiceAccount=guides"
 TRAIN = "python train.py --data {train_path} --out {save_path}"

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ from typing import Any, Final
 import httpx2
 
 from dovetail_sandbox.cluster import Cluster
+from tests import commands
 from tests.asked import Row, row_of, rows
+from tests.polling import PATIENCE_SECONDS, until
 
 HERE: Final = Path(__file__).parent
-PATIENCE_SECONDS: Final = 60.0
 _HOST: Final = "http://localhost:8000"
 _SCRIPT: Final = re.compile(r"\bpython (\w+\.py)")
 _CONFIG: Final = re.compile(r"--config (\w+\.yaml)")
@@ -96,17 +96,9 @@ class Place:
         self.kubectl("wait", "--for=delete", "pods", "--all", "--namespace=default", "--timeout=60s")
 
 
-def until(holds: Callable[[], bool], *, what: Callable[[], str] = str) -> None:
-    """Wait until this is true."""
-    limit = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < limit, what()
-        time.sleep(0.05)
-
-
 def place_at(cluster: Cluster, *, work: Path, **more: str) -> Place:
     """The place of a control plane that answers calls without a token."""
-    path = f"{HERE / 'programs'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{HERE / 'programs'}:{commands.folder()}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     own = {**os.environ, "PATH": path, "GUIDES_KUBECONFIG": str(cluster.kubeconfig), **more}
     found = Place(cluster=cluster, work=work, environment={**own, "PATH": path})
     until(lambda: "success" not in found.ask("GET", "/api/v1/gpu/status"))

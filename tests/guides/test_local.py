@@ -1,7 +1,6 @@
 """The guides' commands, jobs and calls on the queue of a machine with four GPUs."""
 
 import re
-import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -13,7 +12,8 @@ from tests.asked import Row, has_ended
 from tests.guides import calls, comparing
 from tests.guides.blocks import Step, transcript
 from tests.guides.manifest import Expected, text_of, those
-from tests.guides.place import HERE, PATIENCE_SECONDS, Place, until
+from tests.guides.place import HERE, Place
+from tests.polling import until
 
 pytestmark = pytest.mark.cluster
 # A line of devices, such as `CUDA_VISIBLE_DEVICES: 1,2`; lines that count them have a number, and tables commas.
@@ -99,15 +99,17 @@ def _played(block: Expected, *, place: Place, running: list[int]) -> list[str]:
 
 def _stepped(step: Step, *, place: Place, others: set[int]) -> list[str]:
     """What a command of a transcript prints but for `others`; one that only shows jobs, once it shows the guide's."""
-    limit = time.monotonic() + PATIENCE_SECONDS
-    while True:
+    printed, wrong = list[str](), list[str]()
+
+    def agrees() -> bool:
         lines = place.bash(step.command).stdout.splitlines()
-        printed = [line for line in lines if not step.printed or line.split(maxsplit=1)[0] not in map(str, others)]
-        wrong = comparing.step(step, printed=printed) if step.printed else []
-        if not wrong:
-            return printed
-        assert not step.command.startswith("gbatch"), wrong
-        assert time.monotonic() < limit, wrong
+        printed[:] = [line for line in lines if not step.printed or line.split(maxsplit=1)[0] not in map(str, others)]
+        wrong[:] = comparing.step(step, printed=printed) if step.printed else []
+        assert not (wrong and step.command.startswith("gbatch")), wrong
+        return not wrong
+
+    until(agrees, what=lambda: wrong)
+    return printed
 
 
 def _until_job(number: int, *, expected: Mapping[str, Any], place: Place) -> None:

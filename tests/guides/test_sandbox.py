@@ -10,7 +10,8 @@ import yaml
 from dovetail.sdk import GPUResourceParser
 from tests.guides import calls, comparing
 from tests.guides.manifest import Expected, text_of, those
-from tests.guides.place import Place, until
+from tests.guides.place import Place
+from tests.polling import until
 
 pytestmark = pytest.mark.cluster
 Played = Callable[[str], Mapping[int, dict[str, Any]]]

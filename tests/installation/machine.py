@@ -16,6 +16,8 @@ from dovetail_sandbox import realnode
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.realnode.commands import call
 from dovetail_sandbox.realnode.images import write_program_archive
+from tests import commands
+from tests.polling import until
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "helm" / "dovetail"
@@ -93,9 +95,10 @@ class Machine:
         )  # fmt: skip
 
     def dovetail(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        program = ROOT / ".venv" / "bin" / "dovetail"
         env = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
-        return subprocess.run([program, *words], env=env, capture_output=True, text=True, check=False, timeout=_SECONDS)
+        return subprocess.run(
+            [*commands.dovetail(), *words], env=env, capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
 
     def upgrade(
         self, *words: str, chart: Path = CHART, values: Mapping[str, object] | None = None, timeout: str = "4m"
@@ -119,10 +122,7 @@ class Machine:
         return f"{self.kubectl('get', 'pods,events', '--all-namespaces')}\n{logs}"
 
     def until(self, condition: Callable[[], bool], *, what: str, seconds: float = 120.0) -> None:
-        limit = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < limit, f"not within {seconds:g} s: {what}"
-            time.sleep(0.2)
+        until(condition, what=lambda: what, seconds=seconds)
 
 
 def settings(values: Mapping[str, object]) -> list[str]:

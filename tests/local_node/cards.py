@@ -13,7 +13,8 @@ import pytest
 from dovetail_cli.cluster import audit
 from dovetail_sandbox import cluster
 from tests.agent.nvml_stub import LIBRARY, Scenario, built
-from tests.local_node.machine import Machine, empty_machine, until
+from tests.local_node.machine import Machine, empty_machine
+from tests.polling import until
 
 Play = Callable[[Scenario], None]
 CARDS = 4

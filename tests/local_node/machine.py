@@ -4,8 +4,7 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +15,14 @@ import pytest
 from dovetail_cli.cluster import audit
 from dovetail_sandbox import cluster
 from dovetail_sandbox.processes import processes
+from tests import commands
 from tests.asked import has_ended, row_of
+from tests.polling import until
 
-PATIENCE_SECONDS = 60.0
 # `gflowd up` starts a control plane, on a machine that may be busy.
 COMMAND_SECONDS = 400.0
+# Commands that start what lives on.
+_INSTALLED = frozenset({"gflowd", "sandbox"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +34,9 @@ class Machine:
 
     def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
         """The outcome of a command, whatever it is; `more` are further variables."""
+        program = [sys.executable, "-m", "dovetail_cli"] if words[0] in _INSTALLED else commands.dovetail()
         return subprocess.run(
-            [sys.executable, "-m", "dovetail_cli", *words],
+            [*program, *words],
             capture_output=True,
             text=True,
             check=False,
@@ -76,13 +79,6 @@ class Machine:
         folder = cluster.get().folder / "local-node" / "runs"
         number = f"DOVETAIL_JOB_ID={job}".encode()
         return next(path.parent.name for path in folder.glob("*/execute") if number in path.read_bytes().split(b"\0"))
-
-
-def until(holds: Callable[[], bool], *, what: Callable[[], str] = str) -> None:
-    limit = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < limit, what()
-        time.sleep(0.05)
 
 
 @contextmanager

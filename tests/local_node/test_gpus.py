@@ -17,7 +17,8 @@ from tests.console.browser import CHROMIUM
 from tests.local_node import cards
 from tests.local_node.cards import CARDS, Play, Site
 from tests.local_node.console import sentence_of_first_waiting
-from tests.local_node.machine import Machine, kubectl, until
+from tests.local_node.machine import Machine, kubectl
+from tests.polling import until
 
 pytestmark = pytest.mark.cluster
 

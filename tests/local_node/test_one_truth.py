@@ -28,7 +28,8 @@ from dovetail_sandbox.cluster import Cluster
 from tests.agent.nvml_stub import DRIVER_NOT_LOADED, GPU_IS_LOST, LIBRARY, Scenario, built
 from tests.asked import has_ended
 from tests.local_node.cards import library_away
-from tests.local_node.machine import Machine, empty_machine, kubectl, until
+from tests.local_node.machine import Machine, empty_machine, kubectl
+from tests.polling import until
 
 pytestmark = pytest.mark.cluster
 

@@ -5,7 +5,6 @@ coming up is a failure.
 """
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,8 @@ from dovetail_sandbox.progress import reporter
 from dovetail_sandbox.realnode.commands import call
 from dovetail_sandbox.realnode.layout import Layout
 from dovetail_sandbox.realnode.node import BINARIES
+from tests import commands
+from tests.polling import until
 
 NAME = "test-real-node"
 # Longer than any `kubectl wait --timeout` of a test, which then says itself what it waited for.
@@ -48,8 +49,9 @@ class RealSandbox:
         return call(kubectl, f"--kubeconfig={kubeconfig}", *words, stdin=stdin, timeout_s=_CALL_SECONDS)
 
     def dovetail(self, *words: str) -> str:
-        program = Path(sys.executable).with_name("dovetail")
-        return call("env", f"KUBECONFIG={self.control_plane.kubeconfig}", program, *words, timeout_s=_CALL_SECONDS)
+        return call(
+            "env", f"KUBECONFIG={self.control_plane.kubeconfig}", *commands.dovetail(), *words, timeout_s=_CALL_SECONDS
+        )
 
     def with_binary(self, name: str, path: Path) -> realnode.ControlPlane:
         return replace(self.control_plane, binaries={**self.control_plane.binaries, name: path})
@@ -58,10 +60,7 @@ class RealSandbox:
         realnode.start(self.folder, control_plane=self.control_plane, say=lambda _: None)
 
     def wait_until(self, condition: Callable[[], bool], *, deadline_s: float = 60.0) -> None:
-        limit = time.monotonic() + deadline_s
-        while not condition():
-            assert time.monotonic() < limit, "not within the deadline"
-            time.sleep(0.1)
+        until(condition, seconds=deadline_s)
 
 
 @pytest.fixture(scope="package")

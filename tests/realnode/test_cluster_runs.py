@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from dovetail_sandbox import realnode
+from tests import commands
 from tests.realnode.conftest import RealSandbox
 from tests.realnode.test_gpujob import NAMESPACE, clean
 from tests.realnode.test_images import build
@@ -60,7 +60,7 @@ class Person:
         return self("gbatch", *words).removeprefix("Submitted batch job ").strip()
 
     def words(self, *words: str) -> list[str]:
-        return [str(Path(sys.executable).with_name("dovetail")), *words]
+        return [*commands.dovetail(), *words]
 
     def environment(self) -> dict[str, str]:
         own = {"KUBECONFIG": str(self.sandbox.control_plane.kubeconfig), "XDG_CONFIG_HOME": f"{self.folder}-config"}

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import reporter
 from dovetail_sandbox.realnode.layout import CDI_FOLDER, INNER, NRI_SOCKET, Layout
+from tests.polling import until
 from tests.realnode.conftest import NODES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.realnode, pytest.mark.slow]
@@ -53,13 +53,12 @@ class Node:
         return found
 
     def logs(self, name: str, container: str) -> str:
-        limit = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            done = self.kubectl("logs", name, f"--container={container}")
-            if not done.returncode and "HOSTNAME=" in done.stdout:
-                return done.stdout
-            assert time.monotonic() < limit, self.kubectl("describe", "pod", name).stdout + done.stderr
-            time.sleep(0.5)
+        read = ("logs", name, f"--container={container}")
+        until(
+            lambda: "HOSTNAME=" in self.kubectl(*read).stdout,
+            what=lambda: self.kubectl("describe", "pod", name).stdout, seconds=PATIENCE_SECONDS,
+        )  # fmt: skip
+        return self.kubectl(*read).stdout
 
 
 @pytest.fixture(scope="module")
@@ -92,18 +91,18 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 def until_devices(node: Node) -> list[str]:
-    limit = time.monotonic() + PATIENCE_SECONDS
-    while not (found := node.devices()):
-        assert time.monotonic() < limit, "the agent does not report the devices"
-        time.sleep(0.5)
+    found: list[str] = []
+
+    def reported() -> bool:
+        found[:] = node.devices()
+        return bool(found)
+
+    until(reported, seconds=PATIENCE_SECONDS)
     return found
 
 
 def until_registered(log: Path) -> None:
-    limit = time.monotonic() + PATIENCE_SECONDS
-    while "registered" not in log.read_text():
-        assert time.monotonic() < limit, log.read_text()
-        time.sleep(0.2)
+    until(lambda: "registered" in log.read_text(), what=log.read_text, seconds=PATIENCE_SECONDS)
 
 
 def write_specification(folder: Path, *, devices: list[str]) -> None:

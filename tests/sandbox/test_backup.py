@@ -7,8 +7,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +16,7 @@ from dovetail_sandbox import bringup, progress
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.programs import locate
 from tests.cluster.jobs import manifest
+from tests.polling import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -64,15 +63,8 @@ class Site:
             jobs = self.jobs()
             return {name: jobs.get(name, {}).get("status", {}).get("phase") for name in phases} == phases
 
-        wait(reached, seen=self.jobs)
+        until(reached, what=self.jobs, seconds=SECONDS)
         return self.jobs()
-
-
-def wait(condition: Callable[[], bool], *, seen: Callable[[], object]) -> None:
-    limit = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < limit, f"it did not happen in time: {seen()}"
-        time.sleep(0.3)
 
 
 def blocks(words: str) -> list[str]:
@@ -118,7 +110,7 @@ def test_jobs_quotas_numbers_and_history_are_restored_into_a_new_cluster(folder:
         old.submit("runs", gpu=2)
         old.submit("waits", suspend=True)
         before = old.until(runs="Running", waits="Held")
-        wait(lambda: records(old.history) == ["ended", "runs"], seen=lambda: records(old.history))
+        until(lambda: records(old.history) == ["ended", "runs"], what=lambda: records(old.history), seconds=SECONDS)
         (backup,) = blocks("> jobs.json")
         old.run(backup)
         old.made.stop("operator")
@@ -143,6 +135,10 @@ def test_jobs_quotas_numbers_and_history_are_restored_into_a_new_cluster(folder:
         assert [after[name]["status"]["number"] for name in ("runs", "waits")] == [last + 1, last + 2]
         assert json.loads(new.run("kubectl get gpuquota all -o json"))["spec"] == limits
         # The job that ran in the old cluster has a record of its own, and so has the restored one.
-        wait(lambda: records(new.history) == ["ended", "runs", "runs"], seen=lambda: records(new.history))
+        until(
+            lambda: records(new.history) == ["ended", "runs", "runs"],
+            what=lambda: records(new.history),
+            seconds=SECONDS,
+        )
     finally:
         new.made.down()

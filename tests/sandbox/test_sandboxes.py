@@ -6,8 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from dovetail_sandbox.errors import ChartError, ComponentFailedError
 from dovetail_sandbox.installed.chart import Rendered
 from dovetail_sandbox.processes import processes
 from dovetail_sandbox.programs import catalog, locate
+from tests.polling import until
 
 pytestmark = pytest.mark.cluster
 
@@ -87,13 +87,6 @@ def kubectl(made: Cluster, *arguments: str, stdin: str | None = None) -> str:
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
     return done.stdout
-
-
-def until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "it did not happen in time"
-        time.sleep(0.1)
 
 
 def test_two_sandboxes_live_side_by_side(shared: Cluster, suffers: Cluster) -> None:

@@ -15,8 +15,9 @@ import pytest
 
 from dovetail.sdk import Client, Executor, FunctionFailedError, as_completed
 from dovetail.sdk.errors import ConflictError, NotFoundError
-from tests.local_node.machine import Machine, until
+from tests.local_node.machine import Machine
 from tests.local_node.notebooks import executed, outputs_of
+from tests.polling import until
 
 pytestmark = pytest.mark.cluster
 

@@ -17,7 +17,9 @@ from dovetail.process import identity
 from dovetail.sdk import Client, TaskClient
 from dovetail_local_node.launch import MARK
 from dovetail_sandbox import cluster
-from tests.local_node.machine import PATIENCE_SECONDS, Machine, kubectl, until
+from tests import commands
+from tests.local_node.machine import Machine, kubectl
+from tests.polling import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.cluster
 
@@ -144,7 +146,7 @@ def test_a_log_is_followed_while_the_job_runs(machine: Machine) -> None:
     job = machine.submit("sh", "-c", "echo first; while [ ! -e go ]; do sleep 0.05; done; echo second")
     machine.printed(job, "first")
     with subprocess.Popen(
-        [sys.executable, "-m", "dovetail_cli", "gjob", "log", "-f", job],
+        [*commands.dovetail(), "gjob", "log", "-f", job],
         stdout=subprocess.PIPE, text=True, cwd=machine.work, env=dict(machine.environment),
     ) as following:  # fmt: skip
         assert following.stdout is not None
@@ -158,7 +160,7 @@ def test_a_log_is_followed_from_the_queue_on_over_a_retry_to_the_end(machine: Ma
     script = "echo begin; [ -e tried ] && exit 0; touch tried; exit 1"
     job = machine.submit("--max-retries", "1", "--begin", "now+1h", "sh", "-c", script)
     with subprocess.Popen(
-        [sys.executable, "-m", "dovetail_cli", "gjob", "log", "-f", job],
+        [*commands.dovetail(), "gjob", "log", "-f", job],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=machine.work, env=dict(machine.environment),
     ) as following:  # fmt: skip
         assert following.stderr is not None

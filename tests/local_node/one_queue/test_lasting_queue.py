@@ -17,7 +17,8 @@ from dovetail_local_node.runs import Runs
 from dovetail_sandbox import cluster, state
 from dovetail_sandbox.localnode import queue, setup
 from dovetail_sandbox.processes import processes
-from tests.local_node.machine import PATIENCE_SECONDS, Machine, until
+from tests.local_node.machine import Machine
+from tests.polling import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.cluster
 

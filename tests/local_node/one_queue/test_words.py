@@ -6,7 +6,8 @@ import pytest
 
 from dovetail_cli.cluster import audit
 from dovetail_sandbox import cluster
-from tests.local_node.machine import Machine, printed, until
+from tests.local_node.machine import Machine, printed
+from tests.polling import until
 
 pytestmark = pytest.mark.cluster
 
