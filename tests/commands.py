@@ -172,7 +172,7 @@ def _run(asked: bytes, *, streams: Sequence[int], imported: int) -> NoReturn:
     known = set(sys.modules)
     status = _status(program)
     # What Python does at an end, but for the objects of 1,000 modules.
-    threading._shutdown()  # type: ignore[attr-defined] # Python's own first step at an end
+    threading._shutdown()
     atexit._run_exitfuncs()
     with suppress(OSError):
         sys.stderr.flush()
@@ -196,6 +196,8 @@ def _main(path: str) -> None:
     # Its standard input ends with the process of the tests; commands have streams of their own.
     alive = os.dup(0)
     sys.path.remove(str(_ROOT))
+    # What a command starts with `multiprocessing` imports it as it would that of the installed program.
+    sys.modules["__main__"] = import_module("dovetail_cli.__main__")
     server = _Server(path)
     print(_READY, end="", flush=True)
     null = os.open(os.devnull, os.O_RDWR)
