@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final
 
 import pytest
@@ -50,14 +51,16 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Time limits, marks, and the order in which the workers of a parallel run take lanes."""
     config.stash[lanes.COLLECTED] = [item.nodeid for item in items]
-    items.sort(key=lambda item: lanes.rank(item.nodeid))
+    # By file: each process of a parallel run asks for all tests, and there are more than twenty in a file.
+    rank, is_optional = cache(lanes.rank), cache(lambda file: groups().of(file).is_optional)
+    items.sort(key=lambda item: rank(item.nodeid.partition("::")[0]))
     for item in items:
         # A test that waits for programs, builds or pulls, or draws worlds, has more time than `timeout` says.
         is_long = any(item.get_closest_marker(name) for name in ("cluster", "realnode", "slow"))
         builds = not {"chart", "images", "sandbox", "world"}.isdisjoint(item.path.parts)
         if (is_long or builds) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_SECONDS))
-        if groups().of(item.nodeid).is_optional:
+        if is_optional(item.nodeid.partition("::")[0]):
             item.add_marker(pytest.mark.optional)
 
 

@@ -1,10 +1,8 @@
 """The sentences of the server's errors."""
 
 import pytest
-from mcp.server.mcpserver.exceptions import ToolError
 
 from dovetail_cli.agents.reads import Answer
-from dovetail_cli.agents.server import _in_sentences
 from dovetail_cli.ui.errors import UsageError
 
 
@@ -17,6 +15,11 @@ from dovetail_cli.ui.errors import UsageError
     ],
 )
 async def test_an_error_names_the_arguments_of_the_tool_and_leaves_values_alone(of_command: str, of_tool: str) -> None:
+    # It takes longer than to collect the tests of a hundred files, and each process of a parallel run collects all.
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    from dovetail_cli.agents.server import _in_sentences
+
     async def tool() -> Answer:
         raise UsageError(of_command)
 

@@ -24,8 +24,7 @@ CRDS = {
     "gpuquotas": gpuquota_crd(),
     "historyqueries": historyquery_crd(),
 }
-
-
+FILES = files()
 KINDS = {name: crd["spec"]["versions"][0] for name, crd in CRDS.items()}
 
 
@@ -43,9 +42,9 @@ def root_schema(kind: str) -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize("name", sorted(files()))
+@pytest.mark.parametrize("name", sorted(FILES))
 def test_the_written_crds_are_those_of_the_types(name: str) -> None:
-    assert (ROOT / "helm" / "dovetail" / "crd-files" / name).read_text(encoding="utf-8") == files()[name], (
+    assert (ROOT / "helm" / "dovetail" / "crd-files" / name).read_text(encoding="utf-8") == FILES[name], (
         "run `make crds`"
     )
 
@@ -143,8 +142,8 @@ def test_one_version_is_served_and_stored_so_nothing_converts_an_object(name: st
     assert (versions, "conversion" in spec) == ([("v1beta1", True, True)], False)
 
 
-@pytest.mark.parametrize("name", sorted(files()))
+@pytest.mark.parametrize("name", sorted(FILES))
 def test_kubectl_apply_can_keep_a_crd_in_an_annotation(name: str) -> None:
     """The last applied configuration: all annotations of an object have 256 KiB."""
-    text = json.dumps(yaml.safe_load(files()[name]), separators=(",", ":"))
+    text = json.dumps(yaml.safe_load(FILES[name]), separators=(",", ":"))
     assert len(text.encode()) < 200 << 10
