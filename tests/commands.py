@@ -160,6 +160,11 @@ def _run(asked: bytes, *, streams: Sequence[int], imported: int) -> NoReturn:
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)
+    # The server's own were made for other files: whether these seek, and whether they are terminals.
+    encoding = sys.stdout.encoding
+    sys.stdin = os.fdopen(0, encoding=encoding, closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, encoding=encoding, errors="backslashreplace", closefd=False)
     folder, count, *rest = asked.split(b"\0")
     words = [os.fsdecode(each) for each in rest[: int(count)]]
     os.chdir(folder)

@@ -203,9 +203,8 @@ def check(tried: Cluster, *, folders: list[Path]) -> None:
     """No socket of the sandbox answers but as `ALLOWED` has it, and no file in its folders opens."""
     found = listeners(tried)
     assert {"etcd", "kube-apiserver", "extender", "webhook", "gateway"} <= {each.program for each in found}
-    assert [each for each in found if not each.is_loopback] == []
-    assert _unexpected(answers(found)) == []
-    assert readable(folders) == []
+    wrong = [each for each in found if not each.is_loopback], _unexpected(answers(found)), readable(folders)
+    assert not any(wrong), wrong
 
 
 def as_nobody(what: str, given: Any) -> Any:

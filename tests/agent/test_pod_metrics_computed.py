@@ -13,6 +13,7 @@ from dovetail.api.gpunodetenants import NodeTenant
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
 from dovetail_agent.pod_metrics import pod_metrics
 from dovetail_agent.report.collect import Look
+from tests.seeds import seeds
 
 MIB: Final = 1 << 20
 Key = tuple[str, str, str, str, str]
@@ -100,7 +101,7 @@ def part_of(measured: DeviceSample, *, uid: str) -> float | None:
     return measured.utilization * sum(used or 0 for whose, used in each if whose == uid) / total if total else 0.0
 
 
-@pytest.mark.parametrize("seed", range(150))
+@seeds(150)
 def test_each_pod_has_what_it_was_promised_and_what_is_known_to_be_its_own(seed: int) -> None:
     random, looks = Random(seed), dict[str, Look]()
     for node in ("a", "b"):

@@ -8,6 +8,7 @@ import pytest
 from dovetail_gateway.access.fair_queue import CrowdedError, FairQueue
 from dovetail_gateway.access.shared_calls import SharedCalls
 from tests.faults import at_each_await
+from tests.seeds import seeds
 
 
 class Calls:
@@ -133,7 +134,7 @@ async def test_one_that_leaves_in_the_moment_of_its_turn_takes_no_slot() -> None
     assert calls.order == ["a/1", "c/1"]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@seeds(30)
 async def test_after_any_order_of_starts_ends_and_leaves_nothing_is_left(seed: int) -> None:
     rng, calls = random.Random(seed), made(at_once=3, most_of_one=2, most_waiting=4)
     names = [f"{user}/{at}" for user in "abc" for at in range(8)]

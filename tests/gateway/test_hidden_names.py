@@ -9,7 +9,6 @@ from random import Random
 from typing import Any, Final
 
 import msgspec
-import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod
@@ -27,6 +26,7 @@ from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.canary.expected import differences
 from tests.gateway.canary.test_decisions import decided
 from tests.gateway.served import NOW
+from tests.seeds import seeds
 
 Values = dict[str, Any]
 OWN: Final = "red"
@@ -170,7 +170,7 @@ def answer(objects: ClusterObjects, spec: Values, *, project: str, **options: An
     return msgspec.to_builtins(dry_run_on(prepare(objects, now=NOW), job=asked, most_cycles=200, **options))
 
 
-@pytest.mark.parametrize("seed", range(16))
+@seeds(16)
 def test_what_is_decided_without_the_names_of_others_is_what_is_decided(seed: int) -> None:
     objects = Drawn(Random(seed)).objects()
     others = OtherNames(

@@ -14,6 +14,7 @@ from dovetail_agent.devices.model import DeviceInfo, DeviceSample
 from dovetail_agent.feature.protocol import Seen
 from tests.agent.builders import NOON, make_node
 from tests.agent.fake_cgroups import UID
+from tests.seeds import seeds
 
 OURS, OTHER = "GPU-0", "GPU-1"
 DEVICE = DeviceInfo(uuid=OURS, index=0, vendor="nvidia", model="V100", memory_mib=32768, reserved_mib=768)
@@ -31,7 +32,7 @@ def drawn(random: Random, *, number: int) -> NodeTenant:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(150))
+@seeds(150)
 def test_strangers_and_the_strictest_guard_take_from_what_the_tenants_of_a_device_have(seed: int) -> None:
     random = Random(seed)
     tenants = [drawn(random, number=number) for number in range(random.randint(0, 4))]
@@ -79,7 +80,7 @@ def test_a_pod_may_use_what_its_limit_and_the_node_leave(seed: int, tmp_path: Pa
     assert pod_free_mib(UID, mount=tmp_path, proc=tmp_path) is None
 
 
-@pytest.mark.parametrize("seed", range(80))
+@seeds(80)
 def test_a_process_returns_where_each_of_its_devices_has_room_for_all_that_it_had_there(seed: int) -> None:
     random = Random(seed)
     promised = {OURS: 4000, OTHER: 6000}

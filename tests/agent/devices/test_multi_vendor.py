@@ -12,6 +12,7 @@ from dovetail.api.gpunode import Links
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample, SplitCard
 from dovetail_agent.devices.multi_vendor import SILENT, ManyProvider
 from tests.agent.builders import NOON, make_node
+from tests.seeds import seeds
 
 NODE = make_node("mixed", devices=None)
 
@@ -129,7 +130,7 @@ async def test_a_gpu_is_partitioned_by_the_vendor_that_has_it() -> None:
     assert unknown == "no vendor's library has a GPU intel-card in MIG mode"
 
 
-@pytest.mark.parametrize("seed", range(40))
+@seeds(40)
 def test_what_several_vendors_report_of_themselves_is_together_what_it_was_apart(seed: int) -> None:
     """Indexes, links and split GPUs of each vendor, moved behind the indexes of those before it, which have gaps."""
     random = Random(seed)

@@ -30,6 +30,7 @@ from tests.core.engine.builders import make_ledger
 from tests.core.queue.backfill.test_backfill import HOUR, make_job
 from tests.core.queue.quota_tree.builders import make_quota
 from tests.core.queue.twin import CheckedCycle
+from tests.seeds import seeds
 
 TEAMS = ("vision", "speech", "search", "guest")
 # The quotas that bind a job of each team, beside that of its user.
@@ -201,7 +202,7 @@ def takes(owned: Owned, *, milli: int) -> dict[tuple[str, str, str], int]:
     return {(*each, unit): amount for each in subjects for unit, amount in (("milli", milli), ("jobs", 1))}
 
 
-@pytest.mark.parametrize("seed", range(60))
+@seeds(60)
 def test_all_mechanisms_together_keep_the_limits_and_start_those_for_whom_others_end(seed: int) -> None:
     scene = Scene(random=Random(seed))
     ends, verdicts = scene.decide({})

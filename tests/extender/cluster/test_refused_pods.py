@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-import pytest
-
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.kube.errors import KubeError, TooLarge, Unreachable
@@ -18,6 +16,7 @@ from dovetail_extender.decide.unschedulable import LONGEST_SECONDS, PAUSE_SECOND
 from dovetail_extender.metrics import Metrics, Reading
 from tests.clock import Clock
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
+from tests.seeds import seeds
 
 NODES = ("a", "b", "c")
 ASKS = ("1", "2", "0.5")
@@ -140,7 +139,7 @@ OFTEN = ("take", "leave", "pass_time", "pass_time", "look", "wake", "wake", "ref
 SELDOM = ("come_or_go", "forget")
 
 
-@pytest.mark.parametrize("seed", range(30))
+@seeds(30)
 def test_a_wake_up_is_due_whenever_a_pod_that_may_be_woken_fits(seed: int) -> None:
     scene = Scene(seed)
     for _ in range(200):

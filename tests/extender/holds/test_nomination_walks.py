@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 import msgspec
-import pytest
 
 from dovetail.api.builtin import Pod
 from dovetail.engine.filter.fit import Fit, check
@@ -18,6 +17,7 @@ from dovetail.gpu.request import WHOLE_MILLI
 from dovetail_extender.holds.nominations import Intended
 from tests.extender.builders import make_pod
 from tests.extender.desk import Desk
+from tests.seeds import seeds
 
 PODS = ("p", "q", "r", "s")
 NODES = ("a", "b")
@@ -161,7 +161,7 @@ STEPS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(40))
+@seeds(40)
 def test_promises_stand_whatever_is_nominated_taken_back_and_bound(seed: int) -> None:
     scene = Scene(seed)
     for _ in range(150):

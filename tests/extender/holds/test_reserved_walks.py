@@ -7,7 +7,6 @@ nodes go and come back.
 from random import Random
 
 import msgspec
-import pytest
 
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpujob import Mode, ReservedRoom
@@ -19,6 +18,7 @@ from dovetail_extender.holds.reserved import Reserved
 from tests.clock import Clock
 from tests.core.engine.builders import add_node, hold_devices, make_ledger
 from tests.operator_.builders import at
+from tests.seeds import seeds
 
 NODES = ("a", "b")
 KEPT_SECONDS = 5.0
@@ -148,7 +148,7 @@ def is_of(claim: Claim, *, ask: Ask) -> bool:
 STEPS = ("reserve", "reserve", "again", "give_up", "take", "take", "take", "leave", "leave", "pass_time", "make_way")
 
 
-@pytest.mark.parametrize("seed", range(30))
+@seeds(30)
 def test_what_a_waiting_job_has_reserved_is_kept_for_it_as_far_as_it_is_free_and_no_longer(seed: int) -> None:
     cluster = Cluster(seed)
     for _ in range(60):

@@ -190,7 +190,9 @@ def test_kubectl_logs_shows_and_follows_the_output(machine: Machine) -> None:
 
 def test_a_log_of_an_earlier_queue_stays_and_is_not_shown_as_the_jobs_own(machine: Machine) -> None:
     upcoming = int(machine.submit("true")) + 1
-    Path(machine.environment["XDG_DATA_HOME"], "gflow", "logs", f"{upcoming}.log").write_text("earlier\n")
+    log = Path(machine.environment["XDG_DATA_HOME"], "gflow", "logs", f"{upcoming}.log")
+    log.write_text("earlier\n")
+    log.chmod(0o600)
     job = machine.submit("echo", "own")
     machine.ended(job)
     assert (job, machine.log(job)) == (str(upcoming), "earlier\nown\n")

@@ -6,7 +6,6 @@ from random import Random
 from typing import Any, Final
 
 import msgspec
-import pytest
 
 from dovetail.api.builtin import Node
 from dovetail.engine.model.ranking import DEFAULT_RANKING
@@ -15,6 +14,7 @@ from dovetail.pods.node_affinity import admits
 from dovetail.queue.growing.pools import GrowingPool
 from dovetail_operator.manifests.placeholder import pod_template
 from tests.operator_.builders import make_job
+from tests.seeds import seeds
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -67,7 +67,7 @@ def _term(random: Random) -> dict[str, Any]:
     return {"matchExpressions": [expression]}
 
 
-@pytest.mark.parametrize("seed", range(120))
+@seeds(120)
 def test_a_placeholder_goes_where_its_worker_may_go(seed: int) -> None:
     random = Random(seed)
     spec, apart, besides = draw_spec(random), random.random() < 0.5, random.choice([(), OLD])

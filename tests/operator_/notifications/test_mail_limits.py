@@ -2,16 +2,15 @@
 
 from random import Random
 
-import pytest
-
 from dovetail_operator.notifications.notifier import HOUR_SECONDS, Allowance, MailRules
+from tests.seeds import seeds
 
 PER_HOUR = 5
 # Often so little that a namespace goes on sending for hours.
 WAITS = (0.0, 1.0, 60.0, 600.0, 1200.0, HOUR_SECONDS - 1, HOUR_SECONDS)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(20)
 def test_within_any_hour_no_namespace_sends_more_and_none_is_refused_that_may(seed: int) -> None:
     rng, now = Random(seed), 0.0
     sent, said = list[tuple[float, str, int]](), dict[str, float]()

@@ -25,6 +25,7 @@ from dovetail_operator.notifications.transports import SendError
 from tests import virtual_time
 from tests.background import running
 from tests.operator_.builders import at
+from tests.seeds import seeds
 from tests.world.api import ApiClient, ApiServer, Values, as_typed
 
 EVENTS: Final = ["Started", "Succeeded", "Failed", "TimedOut", "Cancelled", "Preempted"]
@@ -181,7 +182,7 @@ async def walk_of(seed: int, *, rules: MailRules) -> Walk:
     return walk
 
 
-@pytest.mark.parametrize("seed", range(15))
+@seeds(15)
 def test_each_change_that_was_seen_last_is_told_once_or_given_up_with_an_event(seed: int) -> None:
     walk = virtual_time.run(walk_of(seed, rules=MailRules(per_hour=10_000)))
     assert not walk.post.hasty

@@ -3,19 +3,18 @@
 from dataclasses import replace
 from random import Random
 
-import pytest
-
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.inputs.candidates import destination_key
 from dovetail.queue.model.candidates import Candidate, Room, find_room
 from dovetail_operator.queue.moving import started_elsewhere
 from tests.core.engine.builders import hold_devices, make_ask, make_ledger
+from tests.seeds import seeds
 
 Held = dict[str, list[Claim]]
 
 
-@pytest.mark.parametrize("seed", range(100))
+@seeds(100)
 def test_the_room_of_a_move_is_all_of_the_job_s_or_stays_held(seed: int) -> None:
     random = Random(seed)
     ledger = make_ledger(a=4, b=4, c=4)

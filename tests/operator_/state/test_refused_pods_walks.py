@@ -4,12 +4,12 @@ from random import Random
 from typing import Any
 
 import msgspec
-import pytest
 
 from dovetail.api.builtin import Event, Job
 from dovetail_operator.state.refused_pods import RefusedPods
 from tests.containers import items_by_attribute
 from tests.operator_.builders import at, make_child, make_job, make_pod
+from tests.seeds import seeds
 
 NAMESPACES = ("team", "other")
 START = 0
@@ -45,7 +45,7 @@ def newest(events: list[Event], *, child: Job, since: int) -> str | None:
     return max(found)[1].removeprefix("Error creating: ") if found else None
 
 
-@pytest.mark.parametrize("seed", range(80))
+@seeds(80)
 def test_the_newest_refusal_of_the_job_s_own_batch_job_is_told(seed: int) -> None:
     random, live = Random(seed), RefusedPods()
     there: dict[str, Event] = {}

@@ -6,7 +6,6 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 from msgspec.structs import replace
 
 from dovetail.api.builtin import Job, Pod
@@ -14,6 +13,7 @@ from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail_operator.state.state import State
 from tests.operator_.arrays.test_array_status import make_task
 from tests.operator_.builders import NOW, at, make_budget, make_child, make_job, make_pod
+from tests.seeds import seeds
 from tests.world import rebuilt
 from tests.world.api import ApiServer
 from tests.world.operator import make_empty_state
@@ -207,7 +207,7 @@ def _as(made: Any, **metadata: str) -> Any:
     return replace(made, metadata=replace(made.metadata, **metadata))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@seeds(30)
 def test_a_store_knows_what_one_knows_that_lists_the_objects_now(seed: int) -> None:
     walk = Walk(Random(seed))
     before: Mapping[str, object] = {}

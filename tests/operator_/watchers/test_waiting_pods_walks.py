@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod
@@ -21,6 +20,7 @@ from tests import virtual_time
 from tests.background import running
 from tests.operator_.builders import make_state
 from tests.operator_.watchers.test_waiting_pods import NVIDIA, make_pod
+from tests.seeds import seeds
 
 KEYS = [(namespace, name) for namespace in ("team", "other") for name in "pq"]
 # No node has more GPUs.
@@ -146,6 +146,6 @@ async def walk(seed: int) -> None:
         assert cluster.watcher._told == set()
 
 
-@pytest.mark.parametrize("seed", range(15))
+@seeds(15)
 def test_each_pod_that_waits_for_what_it_does_not_get_reads_why_once(seed: int) -> None:
     virtual_time.run(walk(seed))

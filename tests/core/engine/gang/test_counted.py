@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-import pytest
-
 from dovetail.api.gpujob import Workload
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.replacement import replace_lost
@@ -16,13 +14,14 @@ from dovetail.engine.score.fit_cache import FitCache
 from tests.core.engine.builders import hold_devices, make_ask
 from tests.core.engine.gang.counted import Cluster, Place, allowed, capacities, draw_topology, grown, together
 from tests.core.engine.gang.rules import assert_kept, assert_not_beyond
+from tests.seeds import seeds
 
 
 def asked(each: int, *, topology: Topology, apart: bool) -> Ask:
     return replace(make_ask(str(each)), topology=topology, apart=apart)
 
 
-@pytest.mark.parametrize("seed", range(400))
+@seeds(400)
 def test_a_lost_worker_gets_a_node_wherever_one_is_allowed_to_it(seed: int) -> None:
     """Of two that are lost, the second one is placed where the first one has its new node already."""
     random = Random(seed)
@@ -68,7 +67,7 @@ def _preferred(cluster: Cluster, nodes: set[str], *, placed: Mapping[int, str], 
     return nodes & together(cluster, placed.values(), level=topology.preferred, topology=topology)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@seeds(200)
 def test_a_gang_that_is_spread_starts_exactly_where_a_domain_takes_all_of_it(seed: int) -> None:
     """By one rule alone, the order in which its workers are placed does not matter."""
     random = Random(seed)
@@ -89,7 +88,7 @@ def test_a_gang_that_is_spread_starts_exactly_where_a_domain_takes_all_of_it(see
         assert_kept(found, topology=replace(topology, spreads=()), ledger=cluster.ledger)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@seeds(150)
 def test_a_gang_of_whole_gpus_starts_exactly_where_its_domains_have_the_room(seed: int) -> None:
     random = Random(seed)
     cluster = Cluster(random)
@@ -122,7 +121,7 @@ def _check_preferred(cluster: Cluster, claims: Sequence[Claim], *, each: int, to
         assert len(places) == 1
 
 
-@pytest.mark.parametrize("seed", range(200))
+@seeds(200)
 def test_an_elastic_gang_that_is_spread_starts_in_whole_groups(seed: int) -> None:
     """How many of its workers fit shows only while they are placed."""
     random = Random(seed)
@@ -140,7 +139,7 @@ def test_an_elastic_gang_that_is_spread_starts_in_whole_groups(seed: int) -> Non
         assert_not_beyond(found, ledger=cluster.ledger)
 
 
-@pytest.mark.parametrize("seed", range(80))
+@seeds(80)
 def test_a_gang_of_parts_starts_exactly_where_a_domain_takes_its_workers_one_by_one(seed: int) -> None:
     """On devices with tenants of both workloads, whose limits differ."""
     random = Random(seed)

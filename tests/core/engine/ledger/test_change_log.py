@@ -2,9 +2,8 @@
 
 from random import Random
 
-import pytest
-
 from dovetail.engine.ledger.node_table import NOTHING_READ, ChangeLog
+from tests.seeds import seeds
 
 
 def test_a_reader_that_is_too_far_behind_reads_all_rows() -> None:
@@ -17,7 +16,7 @@ def test_a_reader_that_is_too_far_behind_reads_all_rows() -> None:
     assert (log.position, log.since(3), log.since(4)) == (4, {7}, set())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(20)
 def test_no_reader_misses_a_change(seed: int) -> None:
     random, log = Random(seed), ChangeLog(length=1 + seed % 6)
     history, readers = list[int](), dict[int, int]()

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from random import Random
 
-import pytest
-
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.ledger.partitions import instances_milli, profiles
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
@@ -12,6 +10,7 @@ from dovetail.gpu.models import normalise
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.limits.guarantees import capacity_of
 from tests.core.engine.builders import make_device
+from tests.seeds import seeds
 
 # By profile: its slices of seven, and its GB. No request can have the last one.
 PROFILES = {"1g.10gb": (1, 10), "1g.20gb": (1, 20), "2g.20gb": (2, 20), "3g.40gb": (3, 40), "odd": (0, 0)}
@@ -41,7 +40,7 @@ def milli(devices: list[DeviceFacts], *, model: str | None, healthy: bool) -> in
     return counts[""] * WHOLE_MILLI + parts
 
 
-@pytest.mark.parametrize("seed", range(60))
+@seeds(60)
 def test_instances_count_by_their_compute_those_that_are_broken_too_where_nothing_is_said_of_health(seed: int) -> None:
     random, ledger, there = Random(seed), Ledger(), dict[str, list[DeviceFacts]]()
     for name in "abcd":

@@ -14,6 +14,7 @@ from dovetail.queue.model.candidates import Candidate, Leaving
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.backfill.test_backfill import HOUR, make_job, run
+from tests.seeds import seeds
 
 SOON = Window(name="class", quota="vision", at_seconds=HOUR, gpus=2, until="2026-01-01T18:00:00Z")
 
@@ -267,7 +268,7 @@ def test_a_limit_that_lets_a_job_use_what_is_kept_for_later_is_in_its_plan() -> 
     assert verdict.limit_seconds == HOUR / 2
 
 
-@pytest.mark.parametrize("seed", range(30))
+@seeds(30)
 def test_what_is_kept_is_free_by_then_and_as_much_as_there_is(seed: int) -> None:
     random, ledger, ends = Random(seed), make_ledger(n=4, m=2), list[Leaving]()
     for number in range(random.randint(1, 6)):

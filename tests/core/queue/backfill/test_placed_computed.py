@@ -5,14 +5,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-import pytest
-
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.backfill.advance_reservation import Window, placed
 from dovetail.queue.backfill.reservation import Lending, Reservation
 from dovetail.queue.model.candidates import Leaving
 from tests.core.engine.builders import hold_devices, make_ledger
 from tests.core.queue.backfill.test_backfill import HOUR
+from tests.seeds import seeds
 
 NODES = {"a": 4, "b": 4, "c": 3, "d": 2}
 POOLS = (None, None, ["a"], ["a", "b"], ["c", "d"])
@@ -98,7 +97,7 @@ def parts_in(devices: Collection[str], *, each: int) -> int:
     return sum(count // each for count in Counter(uuid[0] for uuid in devices).values())
 
 
-@pytest.mark.parametrize("seed", range(200))
+@seeds(200)
 def test_as_much_is_kept_as_is_free_in_time_and_first_where_it_is_lent(seed: int) -> None:
     scene = Calendar(Random(seed))
     content = scene.ledger.content()

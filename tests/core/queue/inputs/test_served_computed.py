@@ -4,12 +4,11 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-import pytest
-
 from dovetail.api.gpujob import GPUJob
 from dovetail.formats.timestamps import moment
 from dovetail.queue.inputs.preemption_candidates import served_jobs
 from tests.operator_.builders import at, make_job
+from tests.seeds import seeds
 
 NAMES = "abcdefg"
 
@@ -56,7 +55,7 @@ def runs_of(job: GPUJob) -> list[datetime]:
     return [moment(each) for each in found if each is not None]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@seeds(200)
 def test_a_job_is_served_that_ran_after_every_end_for_it(seed: int) -> None:
     random = Random(seed)
     jobs = [drawn(random, name) for name in NAMES]

@@ -13,6 +13,7 @@ from dovetail.fragmentation.pod_shapes import Choice, Shape
 from dovetail.queue.moves.candidates import Candidate, candidates
 from dovetail.queue.moves.residents import RESTART_SECONDS, Residents
 from tests.core.queue.moves.test_candidates import places
+from tests.seeds import seeds
 
 NOW = 5000.0
 CPU, MEMORY = [8000, 12_000, 6000, 9000], [8192, 16_384, 8192, 4096]
@@ -78,7 +79,7 @@ def there(cluster: Cluster, key: str, *, node: int) -> list[Choice]:
     return [part for part in cluster.jobs[key][0] if part.node == node]
 
 
-@pytest.mark.parametrize("seed", range(80))
+@seeds(80)
 def test_each_set_makes_room_on_an_allowed_node_costs_what_its_jobs_lose_and_has_no_job_too_many(seed: int) -> None:
     cluster = Cluster(seed)
     random, shape = cluster.random, cluster.shape()

@@ -13,6 +13,7 @@ from dovetail.queue.moves.movable import movable_of, pods_to_move
 from dovetail.queue.moves.plan import Movable, Rules
 from tests.core.engine.builders import make_ask
 from tests.operator_.builders import NOW, at, make_budget, make_child, make_job, make_pod
+from tests.seeds import seeds
 
 LEAST_SECONDS = 300.0
 ALREADY = {"count": 1, "by": "uid-y", "message": "it ends", "lastTime": at(-20)}
@@ -74,7 +75,7 @@ def test_one_obstacle_is_enough_to_keep_a_job_where_it_is(obstacle: str) -> None
     assert not is_movable([obstacle])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(20)
 def test_no_obstacle_takes_another_one_away(seed: int) -> None:
     assert not is_movable(Random(seed).sample(sorted(OBSTACLES), k=3))
 
@@ -84,7 +85,7 @@ def mover(name: str, **covered: int) -> Movable:
     return Movable(job=job, claims=(name,), run_seconds=100.0, covered_pods=covered)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@seeds(40)
 def test_moves_of_a_plan_are_within_a_budget_together(seed: int) -> None:
     random = Random(seed)
     movers = [

@@ -3,14 +3,13 @@
 from collections.abc import Iterable
 from random import Random
 
-import pytest
-
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.model.candidates import Candidate, Room, find_room
 from dovetail.queue.moves.under_way import Moving, with_moves
 from tests.core.engine.builders import hold_devices, make_ask, make_ledger
+from tests.seeds import seeds
 
 Devices = set[str]
 
@@ -19,7 +18,7 @@ def taken(ledger: Ledger) -> Devices:
     return {device.uuid for claim in ledger.claims() for device in claim.devices}
 
 
-@pytest.mark.parametrize("seed", range(60))
+@seeds(60)
 def test_until_a_move_is_over_both_ends_of_it_are_held_and_then_one(seed: int) -> None:
     random = Random(seed)
     ledger = make_ledger(a=4, b=4, c=2)
@@ -41,7 +40,7 @@ def test_until_a_move_is_over_both_ends_of_it_are_held_and_then_one(seed: int) -
     assert taken(held) == taken(ledger) | its
 
 
-@pytest.mark.parametrize("seed", range(60))
+@seeds(60)
 def test_the_rooms_of_plans_that_are_under_way_are_apart(seed: int) -> None:
     random = Random(seed)
     ledger = make_ledger(a=4, b=4, c=4)

@@ -4,7 +4,6 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-import pytest
 from msgspec.structs import replace as with_fields
 
 from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
@@ -14,6 +13,7 @@ from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted
 from tests.core.queue.preemption.test_give_back import RESERVE, Case, Runs, Scene, chat
 from tests.core.queue.quota_tree.builders import make_quota
+from tests.seeds import seeds
 
 NODES: Final = {"n": 4, "m": 3, "o": 2}
 WITHIN: Final = 60
@@ -114,7 +114,7 @@ class Drawn(Scene):
         return sum((NODES[node] - taken[node]) // self.each for node in pool)
 
 
-@pytest.mark.parametrize("seed", range(160))
+@seeds(160)
 def test_those_end_that_make_as_much_of_a_reserve_ready_as_can_be_and_no_others(seed: int) -> None:
     scene = Drawn(seed)
     ordered = {name for name, order in scene.orders.items() if order.by.key == RESERVE}

@@ -26,6 +26,7 @@ from tests.core.engine.builders import add_node, make_ledger
 from tests.core.queue.backfill.test_backfill import make_job
 from tests.core.queue.quota_tree.builders import make_quota
 from tests.core.queue.twin import CheckedCycle
+from tests.seeds import seeds
 
 # Name, namespace, GPUs of each worker, and more facts of a running job.
 Runs = tuple[str, str, str, dict[str, Any]]
@@ -407,7 +408,7 @@ def test_jobs_of_every_size_hear_why_nothing_comes_back() -> None:
         assert verdict.message.endswith("; 8 GPUs may not be preempted")
 
 
-@pytest.mark.parametrize("seed", range(80))
+@seeds(80)
 def test_no_quota_falls_below_its_guarantee_and_the_next_cycle_decides_the_same(seed: int) -> None:
     rng = Random(seed)
     guaranteed = {name: rng.randint(0, 5) for name in "abc"}

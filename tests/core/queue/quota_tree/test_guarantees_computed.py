@@ -6,8 +6,6 @@ from fractions import Fraction
 from random import Random
 from typing import Final
 
-import pytest
-
 from dovetail.queue.limits.guarantee_status import guarantee_of, lent, waiting
 from dovetail.queue.limits.guarantees import loans_of, quota_of
 from dovetail.queue.limits.quota_usage import Counted
@@ -15,6 +13,7 @@ from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.gate import Refused
 from tests.core.queue.quota_tree.builders import make_tree
 from tests.core.queue.quota_tree.test_turns_computed import GPUS, PARENTS, TEAMS, Departments
+from tests.seeds import seeds
 
 BOUND: Final = 1000 * GPUS
 
@@ -66,7 +65,7 @@ def waiting_within(scene: Departments, jobs: list[Counted]) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(150))
+@seeds(150)
 def test_statuses_say_what_is_used_lent_borrowed_and_waits(seed: int) -> None:
     random = Random(seed)
     scene = Departments(random)

@@ -17,6 +17,7 @@ from dovetail.queue.quota_tree.loans import Loans
 from dovetail.queue.quota_tree.turns import in_turn
 from tests.core.engine.builders import make_ask
 from tests.core.queue.quota_tree.builders import make_quota, make_tree
+from tests.seeds import seeds
 
 GPUS: Final = 13
 HALF_LIFE_SECONDS: Final = 86_400.0
@@ -156,7 +157,7 @@ def _stepped(level: float) -> int:
     return int(level / 0.005)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@seeds(150)
 def test_levels_and_turns_are_those_of_the_quotas_and_all_below_them(seed: int) -> None:
     scene = Departments(Random(seed))
     loans = scene.loans()

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-import pytest
-
 from dovetail.answers.observe import NodeMap, Observation
 from dovetail.api.builtin import Node
 from dovetail.cluster.observed import PlacedPod, Seen
 from dovetail.query.explain.observe.adoption import adoption
 from tests.core.query.explain.observe.builders import GPU, look, make_node, make_pod
+from tests.seeds import seeds
 
 MIG: Final = "nvidia.com/mig-1g.10gb"
 # Counts no devices: neither a row nor a sum.
@@ -97,7 +96,7 @@ class Cluster:
         return server.cordoned or is_short
 
 
-@pytest.mark.parametrize("seed", range(40))
+@seeds(40)
 def test_rows_and_sums_are_those_of_the_nodes_and_pods(seed: int) -> None:
     cluster = Cluster(seed)
     found = look(nodes=cluster.nodes, pods=cluster.pods)
@@ -131,7 +130,7 @@ def _asked(cluster: Cluster, *, resource: str) -> int:
     return sum(each.asks.get(resource, 0) for each in cluster.asking if not each.on)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(20)
 def test_who_moves_a_node_reads_what_waits_for_its_devices(seed: int) -> None:
     cluster = Cluster(seed)
     for name, server in cluster.servers.items():
