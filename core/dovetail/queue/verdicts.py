@@ -135,27 +135,8 @@ class Previous:
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     renewed_reasons: Container[Reason] = ()
 
-    def stays(self, verdict: Waits, *, rank: int) -> bool:
-        """Whether the job keeps its verdict of the cycle before. `rank` is its place in the order, from 0."""
-        before = self.verdicts.get(verdict.key)
-        kept = before is not None and is_kept(before, verdict=verdict, rank=rank)
-        return kept and verdict.reason not in self.renewed_reasons
-
 
 NONE_BEFORE: Final = Previous()
-
-
-def is_kept(before: Verdict, *, verdict: Waits, rank: int) -> bool:
-    """Whether the previous verdict remains: same reason, and the job is not among the first.
-
-    `rank` is the position in the queue, from 0.
-    """
-    return (
-        rank >= RENEWED_JOBS
-        and isinstance(before, Waits)
-        and before.reason == verdict.reason
-        and before.provisioning == verdict.provisioning
-    )
 
 
 class Repeats:
@@ -212,24 +193,23 @@ def new_verdicts(
 ) -> Iterator[Verdict]:
     """Yield the verdicts on `jobs`, in their order, with positions, without those that jobs keep.
 
-    `judge` makes them. With `repeats`, a job that keeps its verdict is not judged where that of its kind is known.
+    `judge` makes them. With `repeats`, a job is not judged where the verdict on its kind is known.
     """
     known, kinds = ({}, repeat(None)) if repeats is None else (repeats.known, repeats.kinds(jobs))
     before_of, renewed_reasons, position = previous.verdicts.get, previous.renewed_reasons, 0
     for rank, (job, kind) in enumerate(zip(jobs, kinds, strict=False)):
-        if rank >= RENEWED_JOBS and (like := known.get(kind)) is not None:
-            # As `stays` says, in few steps: these are nearly all jobs of a long queue, in each cycle.
+        # Few steps for each: a long queue has thousands of jobs of known kinds, in each cycle.
+        like = known.get(kind)
+        verdict = judge(job) if like is None else like
+        if not isinstance(verdict, Waits):
+            yield verdict
+            continue
+        reason = verdict.reason
+        has_position = reason != _NEVER
+        position += has_position
+        if rank >= RENEWED_JOBS and reason not in renewed_reasons:
             before = before_of(job.key)
-            keeps = type(before) is Waits and before.reason == like.reason and before.provisioning is None
-            if keeps and like.reason not in renewed_reasons:
-                position += like.reason != _NEVER
+            if type(before) is Waits and before.reason == reason and before.provisioning == verdict.provisioning:
                 continue
-        verdict = judge(job)
-        if isinstance(verdict, Waits):
-            has_position = verdict.reason != _NEVER
-            position += has_position
-            if previous.stays(verdict, rank=rank):
-                continue
-            if has_position:
-                verdict = msgspec.structs.replace(verdict, queue=QueuePlace(position=position))
-        yield verdict
+        place = QueuePlace(position=position) if has_position else None
+        yield msgspec.structs.replace(verdict, key=job.key, queue=place)

@@ -307,7 +307,11 @@ def _with_place(state: State, *, cycle: Cycle, verdict: Waits, evictor: Evictor,
         place = msgspec.structs.replace(known, position=verdict.queue.position, reserved=reserved)
     if preempts.message and reserved is not None:
         place = _by_way(place, at=reserved.time, now=cycle.now)
-    return msgspec.structs.replace(with_clause(verdict, clause=preempts), queue=place, kept=None)
+    verdict = with_clause(verdict, clause=preempts)
+    if place is verdict.queue and verdict.kept is None:
+        # Nearly all jobs of a long queue.
+        return verdict
+    return msgspec.structs.replace(verdict, queue=place, kept=None)
 
 
 def _by_way(place: QueuePlace, *, at: str, now: datetime) -> QueuePlace:

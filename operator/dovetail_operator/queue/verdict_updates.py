@@ -11,7 +11,7 @@ from collections.abc import Callable, Container
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from dovetail.queue.verdicts import RENEWED_JOBS, Admitted, Verdict, Waits, is_kept
+from dovetail.queue.verdicts import RENEWED_JOBS, Admitted, Verdict, Waits
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.decisions import Decisions
 
@@ -98,7 +98,8 @@ class VerdictPacing:
                 or verdict.provisioning != before.provisioning
                 or verdict.reshaping != before.reshaping
             )
-            if is_kept(before, verdict=verdict, rank=rank) or (early and not urgent):
+            is_behind = rank >= RENEWED_JOBS and verdict.provisioning == before.provisioning
+            if is_behind or (early and not urgent):
                 return True
         self._written_at[verdict.key] = now
         return False

@@ -174,7 +174,7 @@ class Candidacies(Remembered[_Kept]):
             # Run times are learned by name.
             made = expected_now(made, job=job, expectations=state.store.expectations)
         values = (*like.values[:_NUMBER], number, *like.values[_NUMBER + 1 :])
-        return like._replace(candidate=made, job=job, values=values, learned=learned)
+        return _Kept(made, job, like.child, like.plan, values, like.quotas, learned, like.stays)
 
     def settle(self, job: GPUJob, *, key: str) -> bool:
         """Settle the job of the latest `candidate` until something about it changes. False if it is none for that."""

@@ -208,6 +208,8 @@ class Store:
         self.jobs: dict[str, GPUJob] = {}
         # Those of the jobs that run, have run or were preempted: of thousands that wait, few.
         self.jobs_that_ran: dict[str, GPUJob] = {}
+        # Those that count for others without any quota: in a group, or never to be ended for another one.
+        self.jobs_that_count: dict[str, GPUJob] = {}
         self.pods = JobPods()
         self.refused_pods = RefusedPods()
         self.tasks = TaskIndex()
@@ -265,10 +267,13 @@ class Store:
         if child is not None and (job := with_carried(written, child=child)) is not written:
             self._written[key] = written
         self.jobs[key] = job
-        if job.status.start_time is not None or job.status.preemption is not None:
-            self.jobs_that_ran[key] = job
-        else:
-            self.jobs_that_ran.pop(key, None)
+        has_run = job.status.start_time is not None or job.status.preemption is not None
+        counts = bool(job.spec.group) or not job.spec.preemptible
+        for index, belongs in ((self.jobs_that_ran, has_run), (self.jobs_that_count, counts)):
+            if belongs:
+                index[key] = job
+            else:
+                index.pop(key, None)
         for follower in self._followers:
             follower.observe(job)
 
@@ -287,6 +292,7 @@ class Store:
             del self.jobs[key]
             self._written.pop(key, None)
             self.jobs_that_ran.pop(key, None)
+            self.jobs_that_count.pop(key, None)
             self._forget(self._with_figures(known))
 
     def child_changed(self, child: Job) -> None:

@@ -21,11 +21,9 @@ def counted_jobs(state: State, *, waiting: Container[str], cache: "Counts | None
     """
     found = []
     cache = Counts() if cache is None else cache
-    # Each cycle has thousands of jobs: skip them all if no quota and no group counts them.
-    anyone = bool(state.store.quotas.all)
-    for key, job in state.store.jobs.items():
-        if not anyone and not job.spec.group and job.spec.preemptible:
-            continue
+    # Each cycle has thousands of jobs, which only quotas count.
+    jobs = state.store.jobs if state.store.quotas.all else state.store.jobs_that_count
+    for key, job in jobs.items():
         if is_finished(job):
             each = use_of_ended(job, ask_of=state.requests.ask_of, quotas=state.store.quotas)
         else:

@@ -90,6 +90,20 @@ def test_jobs_that_ran_are_those_with_a_start_or_a_preemption() -> None:
     assert store.jobs_that_ran == {}
 
 
+def test_jobs_that_count_are_those_of_a_group_or_that_never_end_for_another_one() -> None:
+    store = make_state().store
+    store.job_changed(make_job(meta={"resourceVersion": "1"}))
+    assert store.jobs_that_count == {}
+    for version, spec in (("2", {"group": "sweep"}), ("3", {"preemptible": False})):
+        store.job_changed(make_job(meta={"resourceVersion": version}, **spec))
+        assert store.jobs_that_count == {"team/x": store.jobs["team/x"]}
+    store.job_changed(make_job(meta={"resourceVersion": "4"}))
+    assert store.jobs_that_count == {}
+    store.job_changed(make_job(meta={"resourceVersion": "5"}, group="sweep"))
+    store.job_deleted("team/x", uid="uid-x")
+    assert store.jobs_that_count == {}
+
+
 def test_versions_are_numbers_and_not_texts() -> None:
     state = make_state()
     child = make_child(with_job(state))

@@ -220,7 +220,7 @@ class Ledger:
         return list(map(self._table.names.__getitem__, rows))
 
     def rows(self, nodes: Sequence[str]) -> npt.NDArray[np.intp]:
-        """The rows of nodes, [nodes]; -1 for unknown names."""
+        """The rows of nodes, [nodes]; -1 for unknown names. Only to read: callers share it."""
         return self._table.rows(nodes)
 
     @property
@@ -383,8 +383,11 @@ class Ledger:
         rows = self.rows(nodes)
         return bool(there[rows[rows >= 0]].any())
 
-    def devices_with(self, share_milli: int, *, nodes: Sequence[str]) -> list[int]:
-        """How many devices of each node have that share left, whatever else keeps a tenant from them; 0 for no node."""
+    def devices_with(self, share_milli: int, *, nodes: Sequence[str]) -> Ints:
+        """How many devices of each node have that share left, whatever else keeps a tenant from them, [nodes].
+
+        0 for no node.
+        """
         return self._table.devices_with(share_milli, rows=self.rows(nodes))
 
     def device_counts(self, model: Model | None = None) -> tuple[int, int]:

@@ -34,6 +34,8 @@ _CLOSE: Final = 0.01
 LOG_LENGTH: Final = 32_768
 # The position of a reader that has read nothing yet.
 NOTHING_READ: Final = -1
+# Fewer names than this are looked up each time.
+MANY_NODES: Final = 256
 
 
 class ChangeLog:
@@ -177,6 +179,8 @@ class NodeTable:
         self._vendors: dict[str, int] = {}
         self._resources: dict[str, int] = {"": 0}
         self.labels = NodeLabels()
+        # The last question about many nodes, and its answer.
+        self._last_rows: tuple[list[str], npt.NDArray[np.intp]] = ([], np.zeros(0, dtype=np.intp))
         self.columns = Table(rows=0, devices=0)
         self._grow(rows=_FIRST_ROWS, devices=_FIRST_DEVICES)
 
@@ -276,7 +280,20 @@ class NodeTable:
         return self._rows.get(name)
 
     def rows(self, names: Sequence[str]) -> npt.NDArray[np.intp]:
-        """The rows of nodes, [names]; -1 for unknown names."""
+        """The rows of nodes, [names]; -1 for unknown names. Only to read.
+
+        Most questions about many nodes are about the same list, and comparing lists is cheaper than a lookup for each
+        name. A list with unknown names is looked up each time, because they may be known by now.
+        """
+        if len(names) < MANY_NODES:
+            return self._rows_of(names)
+        asked, rows = self._last_rows
+        if asked != names or (rows < 0).any():
+            rows = self._rows_of(names)
+            self._last_rows = (list(names), rows)
+        return rows
+
+    def _rows_of(self, names: Sequence[str]) -> npt.NDArray[np.intp]:
         return np.fromiter(map(self._rows.get, names, repeat(-1)), dtype=np.intp, count=len(names))
 
     def devices(self, name: str) -> tuple[DeviceFacts, ...]:
@@ -339,11 +356,10 @@ class NodeTable:
         """The code of a device plugin's resource; -1 when no node has it, 0 for none."""
         return self._resources.get(resource, -1)
 
-    def devices_with(self, share_milli: int, *, rows: npt.NDArray[np.intp]) -> list[int]:
-        """How many devices of each of `rows` [n] have that share left; 0 for row -1."""
+    def devices_with(self, share_milli: int, *, rows: npt.NDArray[np.intp]) -> Ints:
+        """How many devices of each of `rows` [n] have that share left, [n]; 0 for row -1."""
         enough = self.columns["present"][rows] & (self.columns["share_left"][rows] >= share_milli)
-        counts: list[int] = np.where(rows < 0, 0, count_devices(enough)).tolist()
-        return counts
+        return np.where(rows < 0, 0, count_devices(enough))
 
     def unnamed_slots(self, row: int, *, taken: Bools, count: int) -> Ints:
         """Slots that stand in for devices that kubelet picks and no report names yet: slot numbers, [n], n <= `count`.

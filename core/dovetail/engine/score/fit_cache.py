@@ -7,7 +7,8 @@ names. The answers equal those of `screen` and `rank`; a test compares them.
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -22,17 +23,17 @@ from dovetail.engine.ledger.node_table import NOTHING_READ
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.columns import Bools, Floats, Ints
 from dovetail.engine.model.refusals import Refusal
-from dovetail.engine.score.fragmentation_term import FragmentationTerm
+from dovetail.engine.score.fragmentation_term import CachedTerm, FragmentationTerm
 from dovetail.engine.score.live_fragmentation import term_of
 from dovetail.engine.score.score import Terms, combine, terms, terms_of_node, warmed
 
 Rows = npt.NDArray[np.intp]
+Prices = Callable[[], FragmentationTerm]
 
 # Cached asks; the least recently used one is evicted. 5,000 nodes cost about 0.2 MB for each ask, and 2 MB where
 # headroom is priced for a hundred classes.
 MAX_ASKS: Final = 256
 MAX_BYTES: Final = 128 << 20
-MANY_NODES: Final = 256
 # Caches of profiles; requests of users name them, so that there may be many.
 _MAX_PROFILES: Final = 32
 # Up to so many changed nodes are judged one by one: a node takes a fifth of what arrays take for any few.
@@ -66,38 +67,43 @@ def card_gb_of_node(judged: SingleNode) -> int:
 
 
 class _Shape:
-    """The cached judgement of one ask, by row of the ledger."""
+    """The cached judgement of one ask, by row of the ledger.
 
-    def __init__(self, ask: Ask, *, term: FragmentationTerm) -> None:
+    Prices are asked for only once a node fits: a full cluster needs none.
+    """
+
+    def __init__(self, ask: Ask) -> None:
         self.ask = ask
         self.position = NOTHING_READ
-        self.generation = term.generation
+        self._generation = 0
         self.cause: Ints = np.zeros(64, dtype=np.int64)
         self.terms: dict[str, Floats] = {name: np.zeros(64) for name in _TERMS}
         # Of a large request; 0 for others.
         self.card_gb: Ints = np.zeros(64, dtype=np.int64)
-        self.fragmentation = term.keep(ask)
+        # None as long as no node has ever fit.
+        self._fragmentation: CachedTerm | None = None
 
     @property
     def size_bytes(self) -> int:
-        return (2 + len(_TERMS)) * self.cause.nbytes + self.fragmentation.size_bytes
+        fragmentation = 0 if self._fragmentation is None else self._fragmentation.size_bytes
+        return (2 + len(_TERMS)) * self.cause.nbytes + fragmentation
 
-    def refresh(self, ledger: Ledger, *, term: FragmentationTerm) -> None:
-        """Judge the rows that changed since the last call."""
-        if self.generation != term.generation:
-            self.fragmentation.renew()
-            self.generation = term.generation
+    def refresh(self, ledger: Ledger, *, prices: Prices) -> None:
+        """Judge the rows that changed since the last call. `prices` gives the fragmentation term, up to date."""
+        if self._fragmentation is not None and self._generation != (generation := prices().generation):
+            self._fragmentation.renew()
+            self._generation = generation
         if self.position == ledger.changes:
             return
         touched = sorted(ledger.touched_since(self.position))
         self._grow(ledger.size)
         if 0 < len(touched) <= FEW_NODES and single_node.covers(self.ask):
-            self._judge_one_by_one(touched, ledger=ledger)
+            self._judge_one_by_one(touched, ledger=ledger, prices=prices)
         else:
-            self._judge_at_once(np.array(touched, dtype=np.int64), ledger=ledger)
+            self._judge_at_once(np.array(touched, dtype=np.int64), ledger=ledger, prices=prices)
         self.position = ledger.changes
 
-    def _judge_one_by_one(self, rows: Sequence[int], *, ledger: Ledger) -> None:
+    def _judge_one_by_one(self, rows: Sequence[int], *, ledger: Ledger, prices: Prices) -> None:
         judged = [single_node.judge(ledger, ask=self.ask, node=ledger.name(row)) for row in rows]
         for row, one in zip(rows, judged, strict=True):
             self.cause[row] = _FITS if one.fits else _NOT_ASKED
@@ -105,13 +111,16 @@ class _Shape:
                 self.terms[name][row] = value
             if wants_large_cards(self.ask):
                 self.card_gb[row] = card_gb_of_node(one)
-        self.fragmentation.store_nodes(np.array(rows, dtype=np.int64), judged=judged)
+        if (fragmentation := self._priced(any(one.fits for one in judged), prices=prices)) is not None:
+            fragmentation.store_nodes(np.array(rows, dtype=np.int64), judged=judged)
 
-    def _judge_at_once(self, rows: Ints, *, ledger: Ledger) -> None:
+    def _judge_at_once(self, rows: Ints, *, ledger: Ledger, prices: Prices) -> None:
         judged = Judgement(ledger, ask=self.ask, nodes=ledger.names(rows.tolist()), key="")
         self.cause[rows] = np.where(judged.fits, _FITS, _NOT_ASKED)
-        self.fragmentation.store(rows, judged=judged)
-        if not judged.fits.any():
+        some = bool(judged.fits.any())
+        if (fragmentation := self._priced(some, prices=prices)) is not None:
+            fragmentation.store(rows, judged=judged)
+        if not some:
             # Terms are of nodes that fit. A full cluster has none, for most of the shapes that wait.
             return
         parts = terms(judged, fragmentation=np.zeros(len(rows)))
@@ -119,6 +128,17 @@ class _Shape:
             self.terms[name][rows] = getattr(parts, name)
         if wants_large_cards(self.ask):
             self.card_gb[rows] = card_gb(judged)
+
+    def _priced(self, some_fit: bool, *, prices: Prices) -> CachedTerm | None:
+        """The cached term; None before the first judgement in which some nodes fit."""
+        if self._fragmentation is None and some_fit:
+            term = prices()
+            self._generation, self._fragmentation = term.generation, term.keep(self.ask)
+        return self._fragmentation
+
+    def fragmentation(self, rows: Rows) -> Floats:
+        """The term of each of `rows`, [n]; of those that do not fit, any number."""
+        return np.zeros(len(rows)) if self._fragmentation is None else self._fragmentation.values(rows)
 
     def causes(self, ledger: Ledger, *, rows: Rows) -> Ints:
         """Why the ask does not fit on each of `rows`, as `Judgement.first_cause`."""
@@ -144,10 +164,9 @@ class FitCache:
 
     def __init__(self, ledger: Ledger, *, term: FragmentationTerm | None = None, max_bytes: int = MAX_BYTES) -> None:
         self._ledger = ledger
-        self._term = term or term_of(ledger)
+        self._given_term = term
         self._max_bytes = max_bytes
         self._cached: OrderedDict[Ask, _Shape] = OrderedDict()
-        self._last_rows: tuple[list[str], Rows] = ([], np.zeros(0, dtype=np.intp))
         # By profile: its ledger, the term there, and the cache that is of both.
         self._of_profiles: dict[str, tuple[Ledger, FragmentationTerm, FitCache]] = {}
 
@@ -180,7 +199,7 @@ class FitCache:
             scores = combine(_select(parts, rows=found), policy=ask.policy, weights=ask.weights)
             scores = warmed(scores, ask=ask, nodes=[nodes[at] for at in found.tolist()] if ask.warm else ())
             near = np.flatnonzero(scores >= scores.max() - within)
-            near, rows = _by_row(near, rows=self._rows(nodes)[found[near]])
+            near, rows = _by_row(near, rows=self._ledger.rows(nodes)[found[near]])
             cards = shape.card_gb[rows]
             found = found[near[_first_of_best(scores[near], then=cards, count=min(limit, len(near)))]]
         return [nodes[at] for at in found.tolist()]
@@ -204,7 +223,7 @@ class FitCache:
         """Why each node that does not fit is excluded, in the words that all nodes with this cause share."""
         if (seen := self._seen_by(ask)) is not self:
             return seen.refusals(ask, nodes=nodes, key=key)
-        rows = self._rows(nodes)
+        rows = self._ledger.rows(nodes)
         # Row -1 is an unknown node, which has the first cause.
         cause = np.where(rows < 0, 0, self._shape(ask).causes(self._ledger, rows=rows))
         at, judged = self._own(ask, rows=rows, key=key)
@@ -217,6 +236,15 @@ class FitCache:
             for name, at in zip(nodes, cause.tolist(), strict=True)
             if at >= 0
         }
+
+    @cached_property
+    def _term(self) -> FragmentationTerm:
+        return self._given_term or term_of(self._ledger)
+
+    def _prices(self) -> FragmentationTerm:
+        """The fragmentation term, up to date."""
+        self._term.follow()
+        return self._term
 
     def _seen_by(self, ask: Ask) -> "FitCache":
         """This cache for an ask for GPUs; that of the instances' ledger for one for MIG instances."""
@@ -233,10 +261,10 @@ class FitCache:
 
     def _columns(self, shape: _Shape, *, nodes: Sequence[str], key: str) -> tuple[Bools, Terms]:
         """Which nodes fit, and the terms of their scores."""
-        rows = self._rows(nodes)
+        rows = self._ledger.rows(nodes)
         fits = (rows >= 0) & (shape.cause[rows] == _FITS)
         parts = {name: column[rows] for name, column in shape.terms.items()}
-        parts["fragmentation"] = shape.fragmentation.values(rows)
+        parts["fragmentation"] = shape.fragmentation(rows)
         at, judged = self._own(shape.ask, rows=rows, key=key)
         if judged is not None:
             fits[at] = judged.fits
@@ -254,35 +282,20 @@ class FitCache:
         return at, Judgement(self._ledger, ask=ask, nodes=[own.node], key=key)
 
     def _shape(self, ask: Ask) -> _Shape:
-        self._term.follow()
         ask = ask.alone
         shape = self._cached.pop(ask, None)
-        if shape is None:
-            shape = _Shape(ask, term=self._term)
-            shape.refresh(self._ledger, term=self._term)
+        is_new = shape is None
+        shape = shape or _Shape(ask)
+        shape.refresh(self._ledger, prices=self._prices)
+        if is_new:
             self._make_room(shape.size_bytes)
         self._cached[ask] = shape
-        shape.refresh(self._ledger, term=self._term)
         return shape
 
     def _make_room(self, size_bytes: int) -> None:
         taken = size_bytes + sum(shape.size_bytes for shape in self._cached.values())
         while self._cached and (len(self._cached) >= MAX_ASKS or taken > self._max_bytes):
             taken -= self._cached.popitem(last=False)[1].size_bytes
-
-    def _rows(self, nodes: Sequence[str]) -> Rows:
-        """The rows of nodes.
-
-        kube-scheduler usually asks about the same list, and comparing lists is cheaper than a lookup for each name. A
-        list with unknown names is looked up each time, because they may be known by now.
-        """
-        if len(nodes) < MANY_NODES:
-            return self._ledger.rows(nodes)
-        asked, rows = self._last_rows
-        if asked != nodes or (rows < 0).any():
-            rows = self._ledger.rows(nodes)
-            self._last_rows = (list(nodes), rows)
-        return rows
 
 
 def _first_of_best(scores: Floats, *, then: Ints, count: int) -> Rows:

@@ -18,7 +18,7 @@ from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats, Ints, count_devices
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
-# Initial number of rows. An unknown node (row -1) reads the last one.
+# Initial number of rows.
 FIRST_ROWS: Final = 64
 # A large node of 2026; amounts are relative to it.
 LARGE_CPU_MILLI: Final = 128_000
@@ -47,7 +47,7 @@ class CachedTerm(Protocol):
         ...
 
     def values(self, rows: Ints) -> Floats:
-        """The term of these `rows` [n], [n]. Defined only for rows that fit and were stored."""
+        """The term of these `rows` [n], [n]; any number for rows that do not fit or were not stored."""
         ...
 
 
@@ -125,7 +125,8 @@ class _Column:
         """Does nothing: there is one generation."""
 
     def values(self, rows: Ints) -> Floats:
-        return self._values[rows]
+        # A row that never fit may be beyond the last one.
+        return self._values.take(rows, mode="clip")
 
 
 def grown(column: Array, *, rows: Ints) -> Array:

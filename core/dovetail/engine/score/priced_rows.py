@@ -133,7 +133,8 @@ class PricedRows:
         if self._epoch != appraisal.epoch:
             self._epoch = appraisal.epoch
             self._score = _score(self._source, static=self._static, loss=self._loss)
-        return self._score[rows].astype(np.float64)
+        # A row that never fit may be beyond the last one.
+        return self._score.take(rows, mode="clip").astype(np.float64)
 
 
 def _score(source: Source, *, static: Counts, loss: Counts) -> Counts:

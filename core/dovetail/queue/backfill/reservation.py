@@ -95,6 +95,8 @@ def reserve(job: Candidate, *, ledger: Ledger, sites: Sites, leaving: Iterable[L
     """
     nodes = sites[job.site] if job.site in sites else ledger.nodes()
     ends = _ends(leaving, ledger=ledger, nodes=set(nodes))
+    if not ends:
+        return None
     too_few = _too_few(job, ledger=ledger, nodes=nodes, ends=ends)
     future = _Future(job, ledger=ledger.copy(), sites=sites, ends=ends)
     step, count, room = 1, too_few + 1, None
@@ -155,8 +157,8 @@ def _too_few(job: Candidate, *, ledger: Ledger, nodes: Sequence[str], ends: Sequ
     each, share_milli = min(count for count, _ in needs), min(share for _, share in needs)
     # Workers with shares may have one device together.
     seats = (job.least or job.workers) if all(ask.mode == "Exclusive" for ask in asks) else 1
-    free = dict(zip(nodes, ledger.devices_with(share_milli, nodes=nodes), strict=True))
-    able = sum(count // each for count in free.values())
+    counts = ledger.devices_with(share_milli, nodes=nodes)
+    free, able = dict(zip(nodes, counts.tolist(), strict=True)), int((counts // each).sum())
     for number, end in enumerate(ends):
         if able >= seats:
             return max(0, number - 1)

@@ -7,8 +7,8 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from dovetail.engine.filter.fit import Fit, check, screen
+from dovetail.engine.ledger import node_table
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.score import fit_cache as fit_cache_module
 from dovetail.engine.score.fit_cache import MAX_ASKS, FitCache
 from dovetail.engine.score.score import rank
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
@@ -54,7 +54,7 @@ def apply(ledger: Ledger, step: Step) -> None:
 
 
 # Answers about few nodes keep no rows: here, two are many.
-@patch.object(fit_cache_module, "MANY_NODES", 2)
+@patch.object(node_table, "MANY_NODES", 2)
 @settings(max_examples=80, deadline=None)
 @given(steps())
 def test_what_is_kept_equals_a_judgement_from_scratch(happened: list[Step]) -> None:
@@ -111,6 +111,14 @@ def test_a_node_that_comes_later_is_found() -> None:
     assert fit_cache.best(make_ask("1"), nodes=["a", "n99"], key="") == ["n99"]
 
 
+def test_a_node_that_gets_room_is_found_among_many_without() -> None:
+    ledger = make_ledger(**{f"n{number}": 0 for number in range(100)})
+    fit_cache, names = FitCache(ledger), ledger.nodes()
+    assert fit_cache.best(make_ask("1"), nodes=names, key="", limit=1) == []
+    add_node(ledger, "n3", gpus=1)
+    assert fit_cache.best(make_ask("1"), nodes=[*names, "new"], key="", limit=1) == ["n3"]
+
+
 def test_a_reader_behind_the_log_reads_all_rows() -> None:
     ledger = make_ledger(Ledger(log_length=3), a=1, b=1)
     fit_cache = FitCache(ledger)
@@ -151,6 +159,10 @@ def test_many_nodes_are_looked_up_anew_when_others_are_asked_about() -> None:
     add_node(ledger, "new", gpus=1)
     assert fit_cache.best(make_ask("1"), nodes=[*names, "new"], key="") == [*names, "new"]
     assert fit_cache.best(make_ask("1"), nodes=names[::-1], key="") == names[::-1]
+    copy = ledger.copy()
+    add_node(copy, "newer", gpus=1)
+    for each, found in ((copy, [*names, "newer"]), (ledger, names)):
+        assert FitCache(each).best(make_ask("1"), nodes=[*names, "newer"], key="") == found
 
 
 def test_the_best_few_are_those_of_a_stable_sort() -> None:

@@ -192,6 +192,21 @@ def test_a_copy_that_is_dropped_is_gone_at_once() -> None:
     assert gone() is None
 
 
+def test_nothing_is_priced_before_a_node_fits() -> None:
+    ledger = make_ledger(**{f"n{number}": 0 for number in range(100)})
+    term, fit_cache, names = priced(ledger), FitCache(ledger), ledger.nodes()
+    add_node(ledger, "n3", gpus=1)
+    hold_devices(ledger, "n3", 0, key="pod")
+    assert fit_cache.best(make_ask("1"), nodes=names, key="", limit=1) == []
+    assert not term._mirror.has_seen("n3")
+    # Now a node has a term, and those after it have none.
+    ledger.release("pod")
+    assert fit_cache.best(make_ask("1"), nodes=names, key="", limit=1) == ["n3"]
+    assert term._mirror.has_seen("n3")
+    fresh = FitCache(ledger).scores(make_ask("1"), nodes=["n3"], key="")
+    assert fit_cache.scores(make_ask("1"), nodes=["n3"], key="") == fresh
+
+
 def test_a_copy_keeps_the_mix_of_when_its_term_was_made() -> None:
     ledger = make_ledger(a=4, b=4)
     term = priced(ledger)
