@@ -53,6 +53,7 @@ def moves_for(
     ending, allowed = list(_about_to_end(objects, queue=queue)), Counter(disruptions_allowed(budgets or ()))
     for each in ending:
         allowed.subtract(covered_pods(each.pods, budgets=budgets or ()))
+    # Only the operator knows of the moves of deleted jobs: they are of other namespaces too, so no user may read them.
     limits = Rules(
         grace_seconds=objects.settings.preemption.grace,
         moves_left=rules.left(objects.jobs, now=now) if to_apply else None,
