@@ -1,6 +1,8 @@
 """The extender's work between requests: time passes, binds are settled, the usual workload mix is learned.
 
 An error in one loop affects neither that loop's next round nor any other loop.
+
+A module of its own: work without a request, where `service` answers requests.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""New nodes for workers that have lost theirs, in plans of jobs that run (`restart: Worker`). No I/O."""
+"""New nodes for workers that have lost theirs, in plans of jobs that run (`restart: Worker`). No I/O.
+
+A module of its own: jobs that run and lack a worker, where `cycle` decides about those that wait.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,7 @@
-"""Running elastic jobs of which more workers were requested, and that get more if they restart now. No I/O."""
+"""Running elastic jobs of which more workers were requested, and that get more if they restart now. No I/O.
+
+A module of its own: pure, where `loop` writes.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace

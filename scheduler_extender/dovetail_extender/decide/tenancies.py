@@ -1,4 +1,7 @@
-"""A pod's rank among the tenants of its devices, verified against GPUJobs and quotas. Pure."""
+"""A pod's rank among the tenants of its devices, verified against GPUJobs and quotas. Pure.
+
+A module of its own: an index of GPUJobs and quotas kept by events, where `filter_score` answers one request.
+"""
 
 from dataclasses import dataclass, field
 
