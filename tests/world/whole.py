@@ -43,14 +43,16 @@ class Whole:
         self.informers = (*operator._early, *operator._parts)
 
     async def run(self) -> None:
-        await self._operator.run()
+        # It would look for garbage in all that the process of the tests has, twice.
+        with mock.patch.object(app.heap, "keep_for_good"):
+            await self._operator.run()
 
 
 def make(client: Client, stage: Stage) -> Whole:
     """Its clock is the stage's, and it holds its Lease."""
     office = cast("Leadership", SimpleNamespace(term=1, holder="one", remaining_seconds=10.0))
     options = replace(OPTIONS, history_url=f"sqlite:///{stage.folder}/history.db")
-    with mock.patch.object(app, "_now", stage.now), mock.patch.object(app.heap, "keep_for_good"):
+    with mock.patch.object(app, "_now", stage.now):
         return Whole(build_operator(client, options=options, office=office, registry=CollectorRegistry()))
 
 
