@@ -1,10 +1,19 @@
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from dovetail.process import heap
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_gpunode, make_node
 from tests.extender.harness import Face, watching
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _heap_as_it_is() -> Iterator[None]:
+    """An extender would look for garbage in all that the process of the tests has, twice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heap, "keep_for_good", lambda: None)
+        yield
 
 
 @pytest.fixture
