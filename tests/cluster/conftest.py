@@ -25,7 +25,7 @@ from dovetail_sandbox import cluster
 from dovetail_sandbox.cluster import Cluster
 from tests import lanes, runs
 from tests.cluster import record
-from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, Pause
 from tests.cluster.mallory import an_editor
 from tests.cluster.sandboxes import Shared, bring_up, files_with, named
 from tests.cluster.tenants import CANARY, new_namespace
@@ -157,6 +157,7 @@ async def mallory(client: Client, namespace: str, sandbox: Cluster) -> AsyncIter
 
 async def _until_pods_have_left(client: Client) -> None:
     """Wait for the pods that are being deleted, with their namespace or alone: until then they hold devices."""
+    pause = Pause()
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             namespaces, _ = await client.list(NAMESPACES, as_type=Namespace)
@@ -164,4 +165,4 @@ async def _until_pods_have_left(client: Client) -> None:
             pods, _ = await client.list(PODS, as_type=Pod)
             if not any(pod.metadata.deletion_timestamp or pod.metadata.namespace in ending for pod in pods):
                 return
-            await asyncio.sleep(0.05)
+            await pause.before_next_look()

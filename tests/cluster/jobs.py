@@ -18,7 +18,7 @@ from dovetail.names import EXIT_CODE, LABEL_JOB, RUN_SECONDS
 PATIENCE_SECONDS: Final = 60
 FOR_EVER: Final = 100_000
 _SHORTEST_PAUSE_SECONDS: Final = 0.05
-_LONGEST_PAUSE_SECONDS: Final = 0.15
+_LONGEST_PAUSE_SECONDS: Final = 0.3
 
 
 def manifest(name: str, *, run: float = FOR_EVER, exit_code: int = 0, **spec: Any) -> dict[str, Any]:

@@ -28,7 +28,8 @@ RULES: Final = (
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]},
 )
 OWNED_BY: Final = "test/owned-by"
-_POLL_SECONDS: Final = 0.1
+# Six lists each time.
+_POLL_SECONDS: Final = 0.3
 
 Body = dict[str, Any]
 

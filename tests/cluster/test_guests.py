@@ -16,7 +16,7 @@ from dovetail.kube.errors import NotFound, StatusError
 from dovetail.pods.allocation import allocation_in
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.conftest import PREEMPTING
-from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs
+from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, Pause
 from tests.cluster.test_cli import Shell, main_output, shell
 
 pytestmark = pytest.mark.cluster
@@ -69,11 +69,12 @@ class Guests:
         for resource, name in self.made:
             with suppress(NotFound):
                 await self.client.delete(resource, name=name, namespace=self.namespace)
+        pause = Pause()
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 if not [pod for pod in await self.pods() if names.LABEL_JOB not in pod.metadata.labels]:
                     return
-                await asyncio.sleep(0.05)
+                await pause.before_next_look()
 
     async def pods(self) -> list[Pod]:
         """All pods of the namespace, by name."""
@@ -84,16 +85,18 @@ class Guests:
         """The pods once they are as they should be."""
         pods: list[Pod] = []
         try:
+            pause = Pause()
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
                     if holds(pods := await self.pods()):
                         return pods
-                    await asyncio.sleep(0.05)
+                    await pause.before_next_look()
         except TimeoutError:
             raise AssertionError(f"the pods are still {pods}") from None
 
     async def announced(self, reason: str, *, kind: str, name: str) -> Event:
         """The event about a guest with that reason, once it is there."""
+        pause = Pause()
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 events, _ = await self.client.list(EVENTS, as_type=Event, namespace=self.namespace)
@@ -101,7 +104,7 @@ class Guests:
                     about = event.involved_object
                     if (about.kind, about.name, event.reason) == (kind, name, reason):
                         return event
-                await asyncio.sleep(0.05)
+                await pause.before_next_look()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.installed.chart import NAMESPACE
 from tests.cluster.accounts import connection_of
 from tests.cluster.conftest import PREEMPTING
-from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, Pause
 from tests.cluster.killing import kill
 
 pytestmark = pytest.mark.cluster
@@ -27,9 +27,10 @@ T = TypeVar("T")
 
 async def until(read: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
     """What is read, once it is as it should be."""
+    pause = Pause()
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not holds(found := await read()):  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.05)
+        while not holds(found := await read()):
+            await pause.before_next_look()
     return found
 
 
