@@ -2,8 +2,9 @@
 
 kube-scheduler accepts only status 200. Any other status fails the attempt: nothing is placed, nothing is lost, and
 kube-scheduler retries the pod after its backoff. The status is 503 while another extender holds the lease or the
-caches are not listed yet, 415 for a body that is not declared as JSON, and 400 for an unreadable one. A page of another
-site can send a body without asking the server first only if it does not declare it as JSON.
+caches are not listed yet, 415 for a body that is not declared as JSON, 413 for one that is too large, and 400 for an
+unreadable one. A page of another site can send a body without asking the server first only if it does not declare it as
+JSON.
 """
 
 import time
@@ -141,6 +142,10 @@ class Verbs:
         async def serve(request: web.Request) -> web.Response:
             if request.content_type != _JSON:
                 return web.Response(status=415, text=f"Content-Type is {request.content_type}, but must be {_JSON}\n")
+            if (size := request.content_length or 0) > MAX_BODY_BYTES:
+                response = web.Response(status=413, text=f"the body has {size} bytes, but may have {MAX_BODY_BYTES}\n")
+                response.force_close()
+                return response
             self._on_request()
             if obstacle := self._obstacle():
                 response = web.Response(status=503, text=f"not ready: {obstacle}\n")
