@@ -12,8 +12,9 @@ from tests.installation.machine import NAMESPACE, RELEASE, Machine, Name, earlie
 pytestmark = [pytest.mark.cluster, pytest.mark.realnode]
 
 KINDS = ("gpujobs", "gpunodes", "gpunodetenants", "gpuquotas", "historyqueries")
-# Jobs that are submitted before an upgrade and a rollback, on 32 simulated devices.
-STREAM = 500
+# Jobs that are submitted before an upgrade and a rollback, on 32 simulated devices. They take 150 s, and on a free
+# machine upgrade and rollback take 45 s.
+STREAM = 300
 COMPONENTS = {"agent", "certificates", "gateway", "operator", "scheduler", "webhook"}
 
 
