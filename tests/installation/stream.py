@@ -31,6 +31,13 @@ def _make(name: str, *, seconds: int) -> Object:
     return job
 
 
+def until_succeeded(machine: Machine, *, count: int) -> None:
+    """Wait for all of them. A list of all is megabytes, and kubectl watches one after the other."""
+    jobs = [f"gpujob/{_LABEL}-{at}" for at in range(count)]
+    until = "--for=jsonpath={.status.phase}=Succeeded"
+    machine.kubectl("wait", until, "--namespace=default", "--timeout=280s", *jobs)
+
+
 def phases(machine: Machine) -> Counter[str]:
     """How many jobs of the stream are in each phase."""
     return Counter(each.get("status", {}).get("phase", "") for each in _of_stream(machine, kind="gpujobs"))

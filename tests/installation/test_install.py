@@ -104,9 +104,7 @@ def test_another_version_of_the_chart_and_back_lose_no_job_and_run_none_twice(ma
     with timed("helm rollback --wait"):
         back = machine.helm("rollback", RELEASE, str(revision), "--wait", "--timeout=4m")
     assert back.returncode == 0, f"{back.stderr}\n{machine.state()}"
-    machine.until(
-        lambda: stream.phases(machine)["Succeeded"] == STREAM, what="all jobs of the stream succeed", seconds=600
-    )
+    stream.until_succeeded(machine, count=STREAM)
     stream.expect_each_once(machine, count=STREAM)
     print(f"longest time without a placement: {stream.longest_gap_seconds(machine):.0f} s of {STREAM} jobs")
     assert long_pod(machine) == pod
