@@ -110,12 +110,8 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def window(browser: Browser, *, url: str, language: str = "en-GB", **options: Any) -> AsyncIterator[Window]:
-    """A person's browser; at the end it must have complained about nothing.
-
-    Without motion, unless a test asks for it: drawing each frame of it takes a third of the processor time.
-    """
-    how = {"viewport": {"width": 1280, "height": 800}, "locale": language, "reduced_motion": "reduce", **options}
-    context = await browser.new_context(**how)
+    """A person's browser; at the end it must have complained about nothing."""
+    context = await browser.new_context(viewport={"width": 1280, "height": 800}, locale=language, **options)
     made = Window(context, url)
     try:
         yield made
