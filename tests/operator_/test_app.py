@@ -387,7 +387,8 @@ class Part:
         await asyncio.Event().wait()
 
 
-async def test_what_decides_begins_once_all_is_listed() -> None:
+async def test_what_decides_begins_once_all_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app.heap, "keep_for_good", lambda: None)
     ran, synced, listed = list[str](), asyncio.Event(), asyncio.Event()
 
     class Listing(Part):
