@@ -34,6 +34,9 @@ async def node_of_notebooks(client: Client) -> AsyncIterator[str]:
     devices = json.loads(annotations[names.SIMULATED_DEVICES]) | {"load": "HoldsAndIdles"}
     annotations[names.SIMULATED_DEVICES] = json.dumps(devices)
     await client.create(NODES, body=node, as_type=dict[str, Any])
-    yield MODEL
-    await client.delete(NODES, name="notebooks")
-    await until(lambda: client.get(GPUNODES, name="notebooks", as_type=GPUNode), lambda gpunode: gpunode is None)
+    try:
+        yield MODEL
+    finally:
+        # Also after a failure: other tests of the sandbox follow.
+        await client.delete(NODES, name="notebooks")
+        await until(lambda: client.get(GPUNODES, name="notebooks", as_type=GPUNode), lambda gpunode: gpunode is None)
