@@ -116,6 +116,10 @@ class ApiServer:
         if request.method == "PUT" and target.subresource == "status":
             # An update replaces the whole status, where a patch merges into it.
             body = self.put(target.plural, {**(found or {}), "status": body.get("status")})
+        elif isinstance(body, list):
+            # RFC 6902, of which our programs use this much: a whole field of the object.
+            fields = {each["path"].removeprefix("/"): each["value"] for each in body if each["op"] == "add"}
+            body = self.put(target.plural, {**(found or {}), **fields})
         elif target.subresource in {"", "status"}:
             body = self.put(target.plural, _merged(found or {}, body) if target.name else body)
         return _answer(body)

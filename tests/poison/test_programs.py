@@ -188,7 +188,7 @@ async def test_the_agent_reports_its_node(api: ApiServer, kubeconfig: str) -> No
     options = ("--provider=simulated", f"--node={NODE}", f"--metrics-port={port}")
     async with started("dovetail_agent.main", kubeconfig, *options, port=port, reads_pods=True) as agent:
         await agent.until_ready()
-        await agent.until(lambda: "simulated" in str(api.objects["gpunodes"][NODE]["status"]) or _writes(api) > 0)
+        assert api.objects["gpunodes"][NODE]["status"]["provider"] == "simulated"
         before = _writes(api)
         store_poison(api)
         api.put("pods", healthy_pod("held"))
