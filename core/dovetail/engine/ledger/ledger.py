@@ -384,10 +384,7 @@ class Ledger:
         return bool(there[rows[rows >= 0]].any())
 
     def devices_with(self, share_milli: int, *, nodes: Sequence[str]) -> Ints:
-        """How many devices of each node have that share left, whatever else keeps a tenant from them, [nodes].
-
-        0 for no node.
-        """
+        """How many devices of each node have that share left, [nodes], whatever else keeps tenants away; 0: no node."""
         return self._table.devices_with(share_milli, rows=self.rows(nodes))
 
     def device_counts(self, model: Model | None = None) -> tuple[int, int]:
