@@ -21,10 +21,10 @@ from dovetail.jobs.guests.replicas import service_of
 from dovetail.kube.client import Client
 from dovetail.kube.queries.optional_watch import OptionalWatch
 from dovetail.kube.reflector import Reflector
+from dovetail_operator.watchers.guests.watch import LOOK_SECONDS, KindWatches
 
 # The pods of a group are created together: one look at the group serves many of their events.
 _GATHER_SECONDS: Final = 0.02
-_LOOK_SECONDS: Final = 10.0
 # A service may have run on every node; its next replica has use for a few.
 _MOST_NODES: Final = 8
 _MOST_SERVICES: Final = 4096
@@ -118,7 +118,7 @@ class PodGroupWatch:
                 self.pass_on()
 
 
-class Gangs:
+class Gangs(KindWatches):
     """The informers of all kinds of gangs.
 
     `on_change` is called with the namespace of a gang that has changed, and what the annotation of its pods says.
@@ -128,16 +128,18 @@ class Gangs:
         self._on_change = on_change
         # By namespace, prefix of the kind and name of the gang: the objects that speak of it, by their names.
         self._objects: dict[tuple[str, str, str], dict[str, Guest]] = {}
-        self._watches = tuple(
-            OptionalWatch(
-                client,
-                resource=kind.resource,
-                as_type=Guest,
-                on_event=partial(self.object_event, kind=kind),
-                label_selector=kind.label_selector,
-                look_seconds=_LOOK_SECONDS,
-            )
-            for kind in GANG_KINDS
+        super().__init__(
+            [
+                OptionalWatch(
+                    client,
+                    resource=kind.resource,
+                    as_type=Guest,
+                    on_event=partial(self.object_event, kind=kind),
+                    label_selector=kind.label_selector,
+                    look_seconds=LOOK_SECONDS,
+                )
+                for kind in GANG_KINDS
+            ]
         )
 
     def object_event(self, type_: EventType, found: Guest, *, kind: GangKind) -> None:
@@ -161,17 +163,6 @@ class Gangs:
         kind, name = named
         objects = self._objects.get((meta.namespace, kind.prefix, name), {})
         return gang_of([objects[key] for key in sorted(objects)], kind=kind) if objects else None
-
-    async def settled(self) -> None:
-        """Wait until the objects of all kinds that exist are listed."""
-        for watch in self._watches:
-            await watch.settled.wait()
-
-    async def run(self) -> None:
-        """Follow the objects until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for watch in self._watches:
-                tasks.create_task(watch.run())
 
 
 class WarmNodes:

@@ -10,7 +10,7 @@ from dovetail.jobs.guests.kind import Guest, Kind
 from dovetail.kube.client import Client
 from dovetail.kube.queries.optional_watch import OptionalWatch
 
-_LOOK_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 10.0
 
 
 class KindWatch(OptionalWatch[Guest]):
@@ -23,7 +23,7 @@ class KindWatch(OptionalWatch[Guest]):
         kind: Kind,
         on_event: Callable[[EventType, Guest, Kind], None],
         label_selector: str = names.LABEL_QUEUE,
-        look_seconds: float = _LOOK_SECONDS,
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self.kind = kind
         super().__init__(
