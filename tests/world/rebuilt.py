@@ -72,6 +72,7 @@ NOT_EMPTY: Final = {
     "Candidacies._like": "of the last specs, whoever had them",
     "Store._followers": "who follows, not what",
     "KindWatches._watches": "who follows, not what",
+    "Gangs._watches": "who follows, not what",
     "Controller._refusals": "who follows, not what",
     "Reflector._selectors": "what a watch selects",
     "Ledger.content": "has its own check",
