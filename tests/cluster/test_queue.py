@@ -88,7 +88,7 @@ async def test_a_large_job_is_not_starved_by_those_behind_it(jobs: Jobs) -> None
     assert (large.reason, large.message) == ("Resources", "Need 2 GPUs, only 1 available")
     assert large.queue is not None
     assert large.queue.position == 1
-    # By the time limit, or by what earlier tests on this sandbox have taught: no later than the limit in any case.
+    # By the time limit, unless earlier tests on this sandbox have taught otherwise: never later than the limit.
     assert "ended on a100-0 by then" in large.queue.basis
     assert rendered(large.queue.basis_details).message == large.queue.basis
     expected = moment(large.queue.estimated_start or "") - moment(running.start_time or "")

@@ -383,6 +383,8 @@ export const JOBS: Templates = {
   AsConfigured: "，前提是其中 {jobs} 个没有时限的作业按配置的时长运行",
   AsJobsLikeThem: "，前提是它们用去时限的比例与同类作业相同",
   AndAsConfigured: "，且其中 {jobs} 个没有时限的作业按配置的时长运行",
+  MovedEarlier: "；已提前，因为最近的作业等待得比预计短",
+  MovedLater: "；已推后，因为最近的作业等待得比预计长",
   OnBasis: "{basis}",
   // Arrays
   CancelledAndEnding: "已按请求取消：等待 {left} 个子任务结束",

@@ -194,14 +194,15 @@ class _Question:
 
     def _start_row(self, start: Start) -> DryRunStart:
         """The estimate as the status of a waiting job has it, to the second."""
-        seconds, bounds = self._queue.learned.expectations.expected(start)
+        expected = self._queue.learned.expectations.expected(start)
+        bounds = expected.bounds
         is_ranged = start.range_seconds is not None
         return DryRunStart(
-            seconds=floor(seconds + 0.5),
+            seconds=floor(expected.seconds + 0.5),
             earliest=floor(bounds.earliest_seconds + 0.5) if is_ranged else None,
             latest=floor(bounds.latest_seconds + 0.5) if is_ranged else None,
-            basis=self._reader.readable(start.basis.message),
-            basis_details=self._reader.details(start.basis),
+            basis=self._reader.readable(expected.basis.message),
+            basis_details=self._reader.details(expected.basis),
         )
 
     def _cpu_in_seconds(self, reason: Reason) -> float | None:

@@ -59,8 +59,10 @@ def test_the_times_of_an_estimate_are_those_of_the_queue_to_the_second(seed: int
     asked, counted = prepared.queue.asked_as(job, submitted=False)
     estimate = prepared.queue.start_of(asked, counted=counted)
     assert estimate is not None
-    seconds, bounds = prepared.queue.learned.expectations.expected(estimate)
+    expected = prepared.queue.learned.expectations.expected(estimate)
+    seconds, bounds = expected.seconds, expected.bounds
     assert (estimate.range_seconds is not None) is is_ranged
     ranged = [bounds.earliest_seconds, bounds.latest_seconds] if is_ranged else [None, None]
     rounded = [None if each is None else floor(each + 0.5) for each in (seconds, *ranged)]
     assert [start.seconds, start.earliest, start.latest] == rounded
+    assert start.basis == expected.basis.message

@@ -133,6 +133,10 @@ AS_CONFIGURED: Final = clause("AsConfigured", ", if {jobs} without a time limit 
 AS_JOBS_LIKE_THEM: Final = clause("AsJobsLikeThem", ", if they use as much of their time limits as jobs like them did")
 AND_AS_CONFIGURED: Final = clause("AndAsConfigured", ", and {jobs} without one run as long as is configured")
 
+# How the latest waits compare with what was foreseen of them
+MOVED_EARLIER: Final = clause("MovedEarlier", "; moved earlier, as the latest jobs waited less than was foreseen")
+MOVED_LATER: Final = clause("MovedLater", "; moved later, as the latest jobs waited longer than was foreseen")
+
 # Of an operator that sets no clauses.
 ON_BASIS: Final = clause("OnBasis", "{basis}")
 

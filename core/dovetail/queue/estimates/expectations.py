@@ -8,7 +8,7 @@ import re
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import count
@@ -16,6 +16,8 @@ from math import floor, log2
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob, Phase, QueuePlace
+from dovetail.api.reasons import queue as says
+from dovetail.api.reasons.clause import Sentence
 from dovetail.formats.durations import after, moment, timestamp
 from dovetail.names import USER
 from dovetail.queue.estimates.calibration import Bounds, Foreseen, Misses
@@ -49,6 +51,9 @@ _BEFORE: Final = 0.5
 _LEAST: Final = 0.02
 # The quantiles that make a range of run times.
 PARTS: Final = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
+# An estimate that is moved by more than both, the second a part of what was foreseen, says so.
+_MOVED_SECONDS: Final = 60.0
+_MOVED_PART: Final = 0.1
 
 
 class _Latest:
@@ -196,6 +201,15 @@ class Arrivals:
                 yield at + turn * span, again
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """When a job is expected to start, in seconds from now, between which bounds, and what that rests on."""
+
+    seconds: float
+    bounds: Bounds
+    basis: Sentence
+
+
 class Expectations:
     """Learns from every change of every GPUJob."""
 
@@ -268,24 +282,31 @@ class Expectations:
         """The predicted submissions from now on."""
         return partial(self._arrivals.again, now_seconds=now.timestamp())
 
-    def expected(self, start: Start) -> tuple[float, Bounds]:
-        """The estimate of a start in seconds from now, moved by what was learned of earlier ones, and its bounds."""
+    def expected(self, start: Start) -> Expected:
+        """The estimate of a start, moved by what was learned of earlier ones."""
         foreseen = _foreseen(start)
-        return self.misses.expected_seconds(foreseen), self.misses.bounds(foreseen)
+        return self._expected(start, foreseen=foreseen, bounds=self.misses.bounds(foreseen))
 
     def place(self, start: Start, *, now: datetime) -> QueuePlace:
         """The same as a place in the queue, recorded to learn from the real start. The caller sets the position."""
         foreseen = _foreseen(start)
         bounds = self.misses.bounds_of(start.key, foreseen=foreseen, now_seconds=now.timestamp())
+        expected = self._expected(start, foreseen=foreseen, bounds=bounds)
         return QueuePlace(
             position=1,
-            estimated_start=_at(now, seconds=self.misses.expected_seconds(foreseen)),
+            estimated_start=_at(now, seconds=expected.seconds),
             estimated_start_earliest=_at(now, seconds=bounds.earliest_seconds),
             estimated_start_latest=_at(now, seconds=bounds.latest_seconds),
-            basis=start.basis.message,
-            basis_details=start.basis.listed,
+            basis=expected.basis.message,
+            basis_details=expected.basis.listed,
             bounds_held=self.misses.held.level,
         )
+
+    def _expected(self, start: Start, *, foreseen: Foreseen, bounds: Bounds) -> Expected:
+        seconds, basis = self.misses.expected_seconds(foreseen), start.basis
+        if abs(seconds - foreseen.seconds) > max(_MOVED_SECONDS, _MOVED_PART * foreseen.seconds):
+            basis += says.MOVED_EARLIER() if seconds < foreseen.seconds else says.MOVED_LATER()
+        return Expected(seconds=seconds, bounds=bounds, basis=basis)
 
 
 def _foreseen(start: Start) -> Foreseen:

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from itertools import islice
+from math import exp, floor
 
 import pytest
 
+from dovetail.api.gpujob import QueuePlace
 from dovetail.api.reasons.catalog import rendered
 from dovetail.api.reasons.queue import ITS_TURN
+from dovetail.queue.estimates.calibration import Factors, Held
 from dovetail.queue.estimates.expectations import REMEMBERED, Expectations, groups_of
 from dovetail.queue.estimates.simulation import Start
 from dovetail_operator.queue.cycle import survey
@@ -139,6 +142,31 @@ def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
     assert rendered(place.basis_details).message == place.basis
     assert [each.code for each in place.basis_details] == ["EndedOnNode", "AsJobsLikeThem"]
     assert place.basis_details[0].parameters == {"jobs": "1", "node": "a"}
+
+
+def place_after(shift: float) -> QueuePlace:
+    state = one_runs_and_one_waits()
+    state.store.expectations.misses.restore(Factors(early=8, late=8, shift=shift), held=Held())
+    ((_, place),) = (each for each in estimates(state, cycle=survey(state, now=NOW, foresees=True)) if each is not None)
+    assert rendered(place.basis_details).message == place.basis
+    return place
+
+
+@pytest.mark.parametrize(
+    ("shift", "moved"),
+    [
+        (0.0, ""),
+        # From 4,030 s, with half a minute for the end, to 4,415 and 4,460.
+        (0.09, ""),
+        (0.1, "; moved later, as the latest jobs waited longer than was foreseen"),
+        (-0.1, ""),
+        (-0.11, "; moved earlier, as the latest jobs waited less than was foreseen"),
+    ],
+)
+def test_an_estimate_that_is_moved_by_more_than_a_tenth_says_so(shift: float, moved: str) -> None:
+    place = place_after(shift)
+    assert place.basis == "1 job has ended on a by then at the latest, by the time limits" + moved
+    assert place.estimated_start == at(floor(4090 * exp(shift) - 60 + 0.5))
 
 
 def test_where_run_times_differ_the_start_is_in_the_midst_of_what_was_played_and_the_bounds_are_wide() -> None:
