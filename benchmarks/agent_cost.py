@@ -28,6 +28,8 @@ import aiohttp
 import plane
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from counts import count
+
 from dovetail import names
 from dovetail.api.devices import AllocatedDevice
 from dovetail.api.gpunode import GPUNode
@@ -64,9 +66,9 @@ class Cost:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--devices", type=int, default=8, help="cards (default: %(default)s)")
+    options.add_argument("--devices", type=count, default=8, help="cards (default: %(default)s)")
     options.add_argument("--processes", type=int, default=64, help="processes on them (default: %(default)s)")
-    options.add_argument("--seconds", type=int, default=120, help="how long CPU is counted (default: %(default)s)")
+    options.add_argument("--seconds", type=count, default=120, help="how long CPU is counted (default: %(default)s)")
     options.add_argument("--changes", type=int, default=3, help="cards that are lost, one after another (default: 3)")
     options.add_argument("--json", type=Path, default=Path("out/agent_cost.json"), help="where it is written too")
     args = options.parse_args()

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import aiohttp
 import plane
+from counts import count
 
 from dovetail import names
 from dovetail.api.gpunode import GPUNode
@@ -60,8 +61,8 @@ class Writes:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nodes", type=int, default=1000, help="nodes of 8 cards (default: %(default)s)")
-    options.add_argument("--heartbeat", type=int, default=60, help="in seconds (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=1000, help="nodes of 8 cards (default: %(default)s)")
+    options.add_argument("--heartbeat", type=count, default=60, help="in seconds (default: %(default)s)")
     options.add_argument("--minutes", type=float, default=2, help="how long is counted (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/agent_writes.json"), help="where it is written too")
     args = options.parse_args()

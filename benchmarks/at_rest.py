@@ -16,6 +16,7 @@ from typing import Any, Final
 import plane
 import queue_plane
 import turns
+from counts import count
 from job_cost import clear
 from queue_admission import followed
 from queue_running import until_reported
@@ -35,10 +36,10 @@ SETTLING_SECONDS: Final = 75.0
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument(
-        "--nodes", type=int, default=15, help="nodes with 8 GPUs each, all used (default: %(default)s)"
+        "--nodes", type=count, default=15, help="nodes with 8 GPUs each, all used (default: %(default)s)"
     )
     options.add_argument("--seconds", type=float, default=60.0, help="how long is measured (default: %(default)s)")
-    options.add_argument("--rounds", type=int, default=1, help="turns of each checkout (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=1, help="turns of each checkout (default: %(default)s)")
     options.add_argument("--other", type=Path, help="another checkout, whose programs run in turns with these")
     options.add_argument("--json", type=Path, default=Path("out/at_rest.json"), help="where it is written too")
     args = options.parse_args()

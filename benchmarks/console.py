@@ -40,6 +40,7 @@ from benchmarks.console_targets import (
     judged_memory,
     judged_pages,
 )
+from benchmarks.counts import count
 from benchmarks.gateway import HEADERS, PORT, follow, own_process, program, until_synced, write
 from dovetail.formats.timestamps import timestamp
 from dovetail_gateway.console import build
@@ -109,8 +110,8 @@ WATCH: Final = """() => {
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nodes", type=int, default=1000)
-    options.add_argument("--jobs", type=int, default=10_000)
+    options.add_argument("--nodes", type=count, default=1000)
+    options.add_argument("--jobs", type=count, default=10_000)
     options.add_argument("--minutes", type=int, default=25, help="how long a tab's memory is watched")
     options.add_argument(
         "--memory", action="store_true", help="only the tab's memory, which a busy machine does not change"

@@ -19,6 +19,7 @@ import job_cost
 import plane
 import queue_plane
 import turns
+from counts import count
 from queue_admission import followed
 from queue_plane import NAMESPACE
 from queue_running import until_reported
@@ -36,9 +37,9 @@ DIRECT: Final = "direct"
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nodes", type=int, default=8, help="nodes with 8 GPUs each (default: %(default)s)")
-    options.add_argument("--jobs", type=int, default=60, help="jobs of a turn (default: %(default)s)")
-    options.add_argument("--rounds", type=int, default=4, help="turns of each way (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=8, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--jobs", type=count, default=60, help="jobs of a turn (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=4, help="turns of each way (default: %(default)s)")
     options.add_argument("--rate", type=float, default=5.0, help="jobs a second (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/direct_pods.json"), help="where it is written too")
     args = options.parse_args()

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import queue_plane
+from counts import count
 
 from dovetail import names
 from dovetail.api.builtin import Job, Node, Pod
@@ -42,14 +43,14 @@ TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nodes", type=int, default=1_000, help="nodes with 8 GPUs each (default: %(default)s)")
-    options.add_argument("--finished", type=int, default=10_000, help="finished jobs (default: %(default)s)")
-    options.add_argument("--waiting", type=int, default=1_000, help="waiting jobs (default: %(default)s)")
-    options.add_argument("--plain-pods", type=int, default=30_000, help="pods without GPUs (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=1_000, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--finished", type=count, default=10_000, help="finished jobs (default: %(default)s)")
+    options.add_argument("--waiting", type=count, default=1_000, help="waiting jobs (default: %(default)s)")
+    options.add_argument("--plain-pods", type=count, default=30_000, help="pods without GPUs (default: %(default)s)")
     options.add_argument(
-        "--cycles", type=int, default=1, help="simulated cycles for an estimate (default: %(default)s)"
+        "--cycles", type=count, default=1, help="simulated cycles for an estimate (default: %(default)s)"
     )
-    options.add_argument("--rounds", type=int, default=5, help="answers to each question (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=5, help="answers to each question (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/dry_run.json"), help="where it is written too")
     args = options.parse_args()
     objects = cluster(

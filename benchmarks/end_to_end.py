@@ -31,6 +31,7 @@ from typing import Any, Final
 from urllib.request import urlopen
 
 import plane
+from counts import count
 from plane import NodeShape, StockScheduler
 
 from dovetail.api.builtin import Pod
@@ -66,7 +67,7 @@ class Rates:
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--sizes", default="1000x1500,5000x400", help="nodes x waiting pods (default: %(default)s)")
-    options.add_argument("--rounds", type=int, default=3, help="rounds of all variants (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=3, help="rounds of all variants (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/end_to_end.json"), help="where it is written too")
     options.add_argument("--operator", action="store_true", help="also with an operator, in both ways")
     args = options.parse_args()

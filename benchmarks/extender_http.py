@@ -34,6 +34,7 @@ from dovetail_extender.server import MAX_BODY_BYTES
 from dovetail_extender.service import Extender, Options
 
 mpl.use("Agg")
+from counts import count
 from matplotlib import pyplot as plt
 
 DEVICES = 8
@@ -58,7 +59,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--nodes", default="100,1000,5000,10000", help="sizes of the cluster (default: %(default)s)")
     options.add_argument("--pods", default="1,8,16", help="pods on each node (default: %(default)s)")
-    options.add_argument("--requests", type=int, default=200, help="requests of each kind (default: %(default)s)")
+    options.add_argument("--requests", type=count, default=200, help="requests of each kind (default: %(default)s)")
     options.add_argument("--plot", type=Path, help="draw the medians into this PNG")
     options.add_argument("--json", type=Path, default=Path("out/extender_http.json"), help="where it is written too")
     args = options.parse_args()

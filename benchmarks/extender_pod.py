@@ -33,6 +33,8 @@ from dovetail import names
 from dovetail_cli.demo.workload import classes
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from counts import count
+
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import asking, binding, make_gpunode, make_node
 
@@ -45,9 +47,9 @@ CHUNK: Final = 31
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nodes", type=int, default=1_000, help="nodes with 8 GPUs each (default: %(default)s)")
-    options.add_argument("--pods", type=int, default=1_500, help="pods of all rounds (default: %(default)s)")
-    options.add_argument("--rounds", type=int, default=5, help="turns of each checkout (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=1_000, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--pods", type=count, default=1_500, help="pods of all rounds (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=5, help="turns of each checkout (default: %(default)s)")
     options.add_argument("--other", type=Path, help="another checkout, whose extender runs in turns with this one")
     options.add_argument("--json", type=Path, default=Path("out/extender_pod.json"), help="where it is written too")
     args = options.parse_args()

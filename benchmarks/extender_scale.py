@@ -20,6 +20,7 @@ from typing import Any
 import asking
 import plane
 from asking import Figure
+from counts import count
 from plane import NodeShape
 
 from dovetail.api.devices import AllocatedDevice
@@ -45,7 +46,7 @@ class Scale:
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--sizes", default="1000x16,5000x8", help="nodes x pods a node (default: %(default)s)")
-    options.add_argument("--requests", type=int, default=300, help="requests of each kind (default: %(default)s)")
+    options.add_argument("--requests", type=count, default=300, help="requests of each kind (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/extender_scale.json"), help="where it is written too")
     args = options.parse_args()
     scales = []

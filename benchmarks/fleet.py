@@ -29,6 +29,7 @@ from statistics import fmean
 from typing import Any, Final
 
 import queue_workload
+from counts import count
 from matplotlib.figure import Figure
 from queue_plane import percentiles
 from queue_workload import DAY, DEVICES, gpus_of
@@ -115,9 +116,9 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--clusters", type=int, default=4, help="clusters of one size (default: %(default)s)")
-    options.add_argument("--nodes", type=int, default=6, help="nodes of each, with 8 GPUs (default: %(default)s)")
-    options.add_argument("--jobs", type=int, default=1_000, help="jobs of all teams (default: %(default)s)")
+    options.add_argument("--clusters", type=count, default=4, help="clusters of one size (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=6, help="nodes of each, with 8 GPUs (default: %(default)s)")
+    options.add_argument("--jobs", type=count, default=1_000, help="jobs of all teams (default: %(default)s)")
     options.add_argument("--days", type=float, default=7.0, help="time in which they come (default: %(default)s)")
     options.add_argument("--load", type=float, default=0.9, help="share of the GPU time needed (default: %(default)s)")
     options.add_argument("--tied", type=float, nargs="*", default=[0.5], help="shares tied to data (default: 0.5)")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import queue_plane
+from counts import count
 
 import local_node
 from dovetail.sdk import Client
@@ -24,7 +25,7 @@ TARGET_SECONDS: Final = 1.5
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--rounds", type=int, default=20, help="calls (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=20, help="calls (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/function_result.json"), help="where it is written too")
     args = options.parse_args()
     with local_node.sandbox() as (made, _):

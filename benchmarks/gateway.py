@@ -29,6 +29,7 @@ import aiohttp
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.counts import count
 from tests.extender.builders import make_gpunode, make_node
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_bound_pod, make_job
@@ -89,10 +90,10 @@ class Live:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nodes", type=int, default=1000)
-    options.add_argument("--jobs", type=int, default=10_000)
-    options.add_argument("--pods", type=int, default=40_000)
-    options.add_argument("--streams", type=int, default=200)
+    options.add_argument("--nodes", type=count, default=1000)
+    options.add_argument("--jobs", type=count, default=10_000)
+    options.add_argument("--pods", type=count, default=40_000)
+    options.add_argument("--streams", type=count, default=200)
     options.add_argument("--json", type=Path, default=Path("out/gateway.json"), help="where it is written too")
     args = options.parse_args()
     with own_process(serve, args.nodes, args.jobs, args.pods) as (url, pipe):

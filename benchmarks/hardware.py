@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 import hardware_mps
+from counts import count
 
 from dovetail.api.builtin import Node
 from dovetail.api.meta import ObjectMeta
@@ -63,7 +64,7 @@ class Found:
 def main() -> None:
     """Run all checks and write the results. Exit code 1 if a check fails that Dovetail relies on."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--mib", type=int, default=4096, help="how much memory a process that is moved takes (4096)")
+    options.add_argument("--mib", type=count, default=4096, help="how much memory a process that is moved takes (4096)")
     options.add_argument("--seconds", type=float, default=60.0, help="how long the cost of looking is measured (60)")
     options.add_argument("--program", default=PROGRAM, help=f"MPS's control program ({PROGRAM})")
     options.add_argument("--out", type=Path, default=Path("out/hardware.md"))

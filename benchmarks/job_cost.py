@@ -23,6 +23,7 @@ import api_rules
 import plane
 import queue_plane
 import turns
+from counts import count
 from queue_admission import followed
 from queue_plane import NAMESPACE
 from queue_running import until_reported
@@ -44,9 +45,9 @@ SETTLING_SECONDS = 4.0
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--workers", type=int, default=1, help="workers of each (default: %(default)s)")
-    options.add_argument("--nodes", type=int, default=25, help="nodes with 8 GPUs each, all used by a turn")
-    options.add_argument("--rounds", type=int, default=3, help="turns of each kind (default: %(default)s)")
+    options.add_argument("--workers", type=count, default=1, help="workers of each (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=25, help="nodes with 8 GPUs each, all used by a turn")
+    options.add_argument("--rounds", type=count, default=3, help="turns of each kind (default: %(default)s)")
     options.add_argument("--rate", type=float, default=20.0, help="submissions a second (default: %(default)s)")
     options.add_argument("--asks", type=int, default=200, help="jobs without room of a turn (default: %(default)s)")
     options.add_argument("--other", type=Path, help="another checkout, whose programs run in turns with these")

@@ -20,6 +20,7 @@ from typing import Any
 import kopf
 import msgspec
 from aiohttp import web
+from counts import count
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS
@@ -45,7 +46,7 @@ RESOURCE = {"name": "gpujobs", "singularName": "gpujob", "namespaced": True, "ki
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--jobs", type=int, default=200, help="GPUJobs of 1 MiB (default: %(default)s)")
+    options.add_argument("--jobs", type=count, default=200, help="GPUJobs of 1 MiB (default: %(default)s)")
     options.add_argument("--template", choices=["text", "objects"], default="text", help="default: %(default)s")
     options.add_argument("--source", choices=["kopf", "reflector"], help=argparse.SUPPRESS)
     options.add_argument("--server", help=argparse.SUPPRESS)

@@ -29,6 +29,7 @@ import kopf
 import operator_cpu
 import turns
 import uvloop
+from counts import count
 
 from dovetail.kube.retry import BACKOFF, Backoff
 from dovetail.kube.workqueue import WorkQueue
@@ -46,9 +47,9 @@ Handle = Callable[[str], Awaitable[None]]
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--keys", type=int, default=1000, help="GPUJobs (default: %(default)s)")
-    options.add_argument("--times", type=int, default=4, help="events of each in a burst (default: %(default)s)")
-    options.add_argument("--rounds", type=int, default=5, help="turns of each queue (default: %(default)s)")
+    options.add_argument("--keys", type=count, default=1000, help="GPUJobs (default: %(default)s)")
+    options.add_argument("--times", type=count, default=4, help="events of each in a burst (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=5, help="turns of each queue (default: %(default)s)")
     options.add_argument("--operator", action="store_true", help="the whole operator, with each queue")
     options.add_argument("--json", type=Path, help="where the figures are written too")
     args = options.parse_args()

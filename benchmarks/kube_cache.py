@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from counts import count
 
 from dovetail.api.builtin import Pod
 from dovetail.api.resources import PODS
@@ -142,7 +143,7 @@ def resident_mib() -> float:
 def main() -> None:
     """Measure each reader in a process of its own and print a table."""
     options = argparse.ArgumentParser(description="What a cache of pods costs.")
-    options.add_argument("--pods", type=int, default=10_000)
+    options.add_argument("--pods", type=count, default=10_000)
     arguments = options.parse_args()
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()

@@ -32,6 +32,7 @@ import msgspec
 import queue_plane
 import uvloop
 from aiohttp import web
+from counts import count
 
 from dovetail.api.resources import PODS
 from dovetail.kube.auth.connection import Connection
@@ -50,9 +51,9 @@ BOUND: Final = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Succ
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--turns", type=int, default=20, help="turns of each layer (default: %(default)s)")
-    options.add_argument("--pods", type=int, default=200, help="pods of a turn (default: %(default)s)")
-    options.add_argument("--names", type=int, default=1000, help="names in a filter request (default: %(default)s)")
+    options.add_argument("--turns", type=count, default=20, help="turns of each layer (default: %(default)s)")
+    options.add_argument("--pods", type=count, default=200, help="pods of a turn (default: %(default)s)")
+    options.add_argument("--names", type=count, default=1000, help="names in a filter request (default: %(default)s)")
     options.add_argument(
         "--pod-us", type=float, default=1310.0, help="the extender's CPU for a pod (default: %(default)s)"
     )

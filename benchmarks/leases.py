@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import plane
 import queue_plane
+from counts import count
 from queue_running import until_reported
 
 from dovetail import names
@@ -42,7 +43,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--minutes", type=float, default=10.0, help="how long it counts (default: %(default)s)")
     options.add_argument("--load", type=float, default=14.0, help="load of the machine (default: %(default)s)")
-    options.add_argument("--kills", type=int, default=3, help="fail-overs to measure (default: %(default)s)")
+    options.add_argument("--kills", type=count, default=3, help="fail-overs to measure (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/leases.json"), help="where it is written too")
     args = options.parse_args()
     with queue_plane.sandbox(nodes=queue_plane.gpu_nodes(_NODES), without=["gateway"]) as made:

@@ -24,6 +24,7 @@ from typing import Any
 
 import plane
 import queue_plane
+from counts import count
 from queue_plane import NAMESPACE
 
 from dovetail.api.gpujob import GPUJob
@@ -56,9 +57,9 @@ ATTEMPTS = 10
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--jobs", type=int, default=1_000, help="jobs of one GPU each (default: %(default)s)")
-    options.add_argument("--nodes", type=int, default=100, help="nodes with 8 GPUs each (default: %(default)s)")
-    options.add_argument("--rounds", type=int, default=15, help="runs of each command (default: %(default)s)")
+    options.add_argument("--jobs", type=count, default=1_000, help="jobs of one GPU each (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=100, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=15, help="runs of each command (default: %(default)s)")
     options.add_argument("--other", type=Path, help="another checkout, whose commands run in turns with these")
     options.add_argument("--only", nargs="+", default=(), help="only commands with these first words (default: all)")
     options.add_argument("--json", type=Path, default=Path("out/list_commands.json"), help="where it is written too")

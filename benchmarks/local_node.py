@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from counts import count
+
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS
 from dovetail.kube.auth.connection import load_connection
@@ -143,7 +145,7 @@ def _rounded(found: dict[str, float]) -> dict[str, int]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--jobs", type=int, default=1000)
+    options.add_argument("--jobs", type=count, default=1000)
     options.add_argument("--singles", type=int, default=20)
     args = options.parse_args()
     with sandbox() as (made, folder):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from counts import count
 
 from dovetail.engine.filter.fit import Fit
 from dovetail.engine.ledger.ledger import Ledger
@@ -73,11 +74,11 @@ WORKLOADS: Final = {
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nodes", type=int, default=40, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=40, help="nodes with 8 GPUs each (default: %(default)s)")
     options.add_argument(
         "--seeds", type=int, default=3, help="clusters and arrivals of each kind (default: %(default)s)"
     )
-    options.add_argument("--learned", type=int, default=3000, help="earlier requests (default: %(default)s)")
+    options.add_argument("--learned", type=count, default=3000, help="earlier requests (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/mig.json"), help="where it is written too")
     args = options.parse_args()
     found: dict[str, Any] = {}

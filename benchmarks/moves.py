@@ -29,6 +29,7 @@ import moves_plane
 import numpy as np
 import queue_plane
 import simulator
+from counts import count
 
 from dovetail.api.devices import AllocatedDevice
 from dovetail.engine.ledger.ledger import Ledger
@@ -65,10 +66,10 @@ def main() -> None:
     options.add_argument(
         "--saved-every", type=float, default=1800.0, help="seconds; inf for never (default: %(default)s)"
     )
-    options.add_argument("--decision", type=int, metavar="NODES", help="time decisions on so many nodes with 8 GPUs")
-    options.add_argument("--consolidation", type=int, metavar="JOBS", help="time the plans for so many jobs")
+    options.add_argument("--decision", type=count, metavar="NODES", help="time decisions on so many nodes with 8 GPUs")
+    options.add_argument("--consolidation", type=count, metavar="JOBS", help="time the plans for so many jobs")
     options.add_argument("--plane", action="store_true", help="start these jobs on a sandbox")
-    options.add_argument("--nodes", type=int, default=500, help="its nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=500, help="its nodes with 8 GPUs each (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/moves.json"), help="where it is written too")
     args = options.parse_args()
     if args.decision:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from counts import count
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod, PodSpec, PodStatus
@@ -67,7 +68,7 @@ class Server:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nodes", type=int, default=100, help="managed nodes (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=100, help="managed nodes (default: %(default)s)")
     options.add_argument("--rate", type=float, default=100.0, help="pods bound a second (default: %(default)s)")
     options.add_argument("--seconds", type=float, default=10.0, help="how long (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/node_tenants.json"), help="where it is written too")

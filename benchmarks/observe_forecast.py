@@ -37,6 +37,8 @@ from dovetail_sandbox.cluster import Cluster
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from counts import count
+
 from tests.cluster.sandboxes import sandbox_with
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -279,7 +281,7 @@ def _queue(axes: Axes, *, jobs: Sequence[Arrival], waits: Sequence[float], label
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--jobs", type=int, default=80, help="how many arrive (default: %(default)s)")
+    options.add_argument("--jobs", type=count, default=80, help="how many arrive (default: %(default)s)")
     options.add_argument("--seed", type=int, default=35, help="of the arrivals (default: %(default)s)")
     options.add_argument("--plot", type=Path, help="the comparison as a picture, as .png or .svg")
     options.add_argument("--json", type=Path, default=Path("out/observe_forecast.json"), help="where it is written too")

@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import plane
 import queue_plane
 import turns
+from counts import count
 from queue_plane import NAMESPACE
 
 from dovetail import names
@@ -49,10 +50,10 @@ _STEP_SECONDS = 0.02
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nodes", type=int, default=50, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=50, help="nodes with 8 GPUs each (default: %(default)s)")
     options.add_argument("--rate", type=float, default=40.0, help="submissions a second (default: %(default)s)")
-    options.add_argument("--queue", type=int, default=3_000, help="jobs submitted at once (default: %(default)s)")
-    options.add_argument("--rounds", type=int, default=3, help="turns of each checkout (default: %(default)s)")
+    options.add_argument("--queue", type=count, default=3_000, help="jobs submitted at once (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=3, help="turns of each checkout (default: %(default)s)")
     options.add_argument("--only", default="", help="one of the measurements alone")
     options.add_argument("--other", type=Path, help="another checkout, whose operator runs in turns with this one")
     options.add_argument("--json", type=Path, default=Path("out/operator_cpu.json"), help="where it is written too")

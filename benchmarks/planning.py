@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from counts import count
 
 from dovetail.engine.filter.fit import Fit
 from dovetail.engine.ledger.ledger import Ledger
@@ -35,9 +36,9 @@ TRIES = 3
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nodes", type=int, default=5_000)
-    options.add_argument("--pods", type=int, default=40_000)
-    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--nodes", type=count, default=5_000)
+    options.add_argument("--pods", type=count, default=40_000)
+    options.add_argument("--rounds", type=count, default=5)
     options.add_argument("--json", type=Path, default=Path("out/planning.json"), help="where it is written too")
     args = options.parse_args()
     random = np.random.default_rng(1)

@@ -21,6 +21,7 @@ from typing import Any
 
 import plane
 import queue_plane
+from counts import count
 from plane import NodeShape
 from queue_plane import NAMESPACE
 
@@ -38,12 +39,12 @@ KUEUE = 43.0  # admissions a second in Kueue's own test of 15,000 workloads
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--jobs", type=int, default=15_000, help="jobs submitted at once (default: %(default)s)")
-    options.add_argument("--nodes", type=int, default=100, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--jobs", type=count, default=15_000, help="jobs submitted at once (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=100, help="nodes with 8 GPUs each (default: %(default)s)")
     options.add_argument("--run", type=float, default=2.0, help="seconds that a job runs (default: %(default)s)")
     options.add_argument("--rate", type=float, default=100.0, help="submissions a second (default: %(default)s)")
     options.add_argument(
-        "--submissions", type=int, default=2_000, help="submissions at that rate (default: %(default)s)"
+        "--submissions", type=count, default=2_000, help="submissions at that rate (default: %(default)s)"
     )
     options.add_argument("--json", type=Path, default=Path("out/queue_admission.json"), help="where it is written too")
     args = options.parse_args()

@@ -19,6 +19,7 @@ from typing import Any
 
 import plane
 import queue_plane
+from counts import count
 from queue_admission import followed
 from queue_plane import NAMESPACE
 from queue_running import until_reported
@@ -35,9 +36,9 @@ CONTROLLERS = "kube-controller-manager"
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--workers", type=int, default=512, help="workers of one GPU each (default: %(default)s)")
-    options.add_argument("--nodes", type=int, default=64, help="nodes with 8 GPUs each (default: %(default)s)")
-    options.add_argument("--rounds", type=int, default=3, help="gangs with the raised limit (default: %(default)s)")
+    options.add_argument("--workers", type=count, default=512, help="workers of one GPU each (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=64, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=3, help="gangs with the raised limit (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/queue_gang.json"), help="where it is written too")
     args = options.parse_args()
     with queue_plane.sandbox(nodes=queue_plane.gpu_nodes(args.nodes)) as made:

@@ -32,6 +32,7 @@ from typing import Any, Final
 import queue_month
 import queue_philly
 import queue_workload
+from counts import count
 from matplotlib.figure import Figure
 from queue_plane import percentiles
 from queue_workload import DEVICES, gpus_of
@@ -102,8 +103,8 @@ class Estimates:
 def arguments() -> argparse.Namespace:
     """The command line, with `workloads`: jobs and nodes by name. Ends the process with a sentence for a wrong one."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--jobs", type=int, default=2_000, help="jobs of each workload (default: %(default)s)")
-    options.add_argument("--nodes", type=int, default=12, help="nodes of the made-up month (default: %(default)s)")
+    options.add_argument("--jobs", type=count, default=2_000, help="jobs of each workload (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=12, help="nodes of the made-up month (default: %(default)s)")
     options.add_argument("--days", type=float, default=28.0, help="its length (default: %(default)s)")
     options.add_argument("--load", type=float, default=0.9, help="share of the GPU time needed (default: %(default)s)")
     options.add_argument("--traces", type=Path, help="folder with openb_pod_list_default.csv")

@@ -14,6 +14,7 @@ from typing import Any
 
 import plane
 import queue_plane
+from counts import count
 from queue_admission import followed
 from queue_plane import NAMESPACE
 
@@ -31,8 +32,8 @@ KAI_TOLD_SECONDS = 249.0
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--jobs", type=int, default=4_000, help="jobs of one GPU each (default: %(default)s)")
-    options.add_argument("--nodes", type=int, default=500, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--jobs", type=count, default=4_000, help="jobs of one GPU each (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=500, help="nodes with 8 GPUs each (default: %(default)s)")
     options.add_argument("--asks", type=int, default=20, help="jobs that find it full (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/queue_running.json"), help="where it is written too")
     args = options.parse_args()

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import queue_plane
+from counts import count
 from matplotlib.figure import Figure
 from queue_workload import DAY, DEVICES, cluster
 
@@ -168,9 +169,9 @@ class Month:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nodes", type=int, default=8, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=8, help="nodes with 8 GPUs each (default: %(default)s)")
     options.add_argument("--days", type=float, default=30, help="length (default: %(default)s)")
-    options.add_argument("--jobs", type=int, default=2_400, help="jobs of all teams (default: %(default)s)")
+    options.add_argument("--jobs", type=count, default=2_400, help="jobs of all teams (default: %(default)s)")
     options.add_argument("--load", type=float, default=0.9, help="asked part of the cluster (default: %(default)s)")
     options.add_argument("--plot", type=Path, help="a bar for each team, as .png or .svg")
     options.add_argument("--json", type=Path, default=Path("out/quota_month.json"), help="where it is written too")

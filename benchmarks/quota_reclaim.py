@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 import queue_plane
 import quota_plane
+from counts import count
 from queue_workload import DEVICES, cluster
 
 from dovetail.api.devices import AllocatedDevice
@@ -48,10 +49,10 @@ NOW = datetime(2026, 1, 9, tzinfo=UTC)
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--rounds", type=int, default=5, help="looks in each way (default: %(default)s)")
-    options.add_argument("--waiting", type=int, default=15_000, help="waiting jobs (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=5, help="looks in each way (default: %(default)s)")
+    options.add_argument("--waiting", type=count, default=15_000, help="waiting jobs (default: %(default)s)")
     options.add_argument("--plane", action="store_true", help="measure on a sandbox instead")
-    options.add_argument("--nodes", type=int, default=500, help="its nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=500, help="its nodes with 8 GPUs each (default: %(default)s)")
     options.add_argument("--singles", type=int, default=5, help="its reclaims of one GPU (default: %(default)s)")
     options.add_argument(
         "--gangs",

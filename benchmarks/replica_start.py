@@ -28,6 +28,8 @@ from dovetail_sandbox.cluster import Cluster
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from counts import count
+
 from tests.cluster.conftest import NODES as NODES_FILE
 from tests.cluster.jobs import FOR_EVER, manifest
 from tests.cluster.sandboxes import sandbox_with
@@ -48,7 +50,7 @@ _PATIENCE_SECONDS: Final = 180
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--rounds", type=int, default=4, help=f"times {REPLICAS} replicas (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=4, help=f"times {REPLICAS} replicas (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/replica_start.json"), help="where it is written too")
     asked = options.parse_args()
     with sandbox_with(nodes_file=NODES_FILE) as sandbox:

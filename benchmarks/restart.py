@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import plane
 import turns
+from counts import count
 
 from dovetail import names
 from dovetail.api.builtin import Node
@@ -36,7 +37,7 @@ SHARE_MILLI = 10
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--sizes", default="200x100,5000x10", help="nodes x pods on each (default: %(default)s)")
-    options.add_argument("--rounds", type=int, default=3, help="turns of each checkout (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=3, help="turns of each checkout (default: %(default)s)")
     options.add_argument("--other", type=Path, help="another checkout, which runs in turns with this one")
     options.add_argument("--json", type=Path, default=Path("out/restart.json"), help="where it is written too")
     options.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)

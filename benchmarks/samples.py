@@ -24,6 +24,8 @@ from numpy.random import default_rng
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from counts import count
+
 from dovetail.answers.inventory import NodeUse, take
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
@@ -133,7 +135,7 @@ async def measure(nodes: int, *, hours: float, file: Path) -> None:
 def main() -> None:
     """Parse the command line and measure."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--nodes", type=int, default=1000)
+    options.add_argument("--nodes", type=count, default=1000)
     options.add_argument("--hours", type=float, default=6)
     args = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -32,6 +32,7 @@ from typing import Any, Final
 
 import msgspec
 import queue_plane
+from counts import count
 from matplotlib.figure import Figure
 from queue_workload import DAY, DEVICES, cluster
 
@@ -477,7 +478,7 @@ def draw(weeks: dict[str, Week], *, path: Path) -> None:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nodes", type=int, default=4, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=4, help="nodes with 8 GPUs each (default: %(default)s)")
     options.add_argument("--days", type=float, default=7, help="length (default: %(default)s)")
     options.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), help="loads (default: all)")
     options.add_argument("--floors", nargs="+", choices=FLOORS, default=list(FLOORS), help="floors (default: all)")

@@ -24,6 +24,7 @@ import plane
 import queue_plane
 import yaml
 from agent_cost import cpu_seconds
+from counts import count
 from queue_admission import followed
 from queue_running import until_reported
 
@@ -62,7 +63,7 @@ class Used:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nodes", type=int, default=1_000, help="nodes of 8 GPUs (default: %(default)s)")
+    options.add_argument("--nodes", type=count, default=1_000, help="nodes of 8 GPUs (default: %(default)s)")
     options.add_argument("--filled", type=float, default=0.95, help="part of the nodes (default: %(default)s)")
     options.add_argument("--seconds", type=float, default=60.0, help="how long it measures (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/sizing.json"), help="where it is written too")

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
+from counts import count
+
 ROOT = Path(__file__).parents[1]
 BASE = "8a65357d^"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -131,8 +133,8 @@ def main() -> None:
     """Compare each subject."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", default=BASE, help="the earlier commit (default: %(default)s)")
-    parser.add_argument("--pairs", type=int, default=4)
-    parser.add_argument("--jobs", type=int, default=20, help="jobs of the demo")
+    parser.add_argument("--pairs", type=count, default=4)
+    parser.add_argument("--jobs", type=count, default=20, help="jobs of the demo")
     parser.add_argument("--only", choices=[each.name for each in subjects(1)])
     chosen = parser.parse_args()
     with checked_out(chosen.base) as before:

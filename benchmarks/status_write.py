@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import queue_plane
 import turns
+from counts import count
 
 from dovetail.api.resources import GPUJOBS
 from dovetail.kube.auth.connection import load_connection
@@ -77,8 +78,8 @@ def main() -> None:
     options.add_argument(
         "--other", type=Path, required=True, help="another checkout, whose CRD runs in turns with this"
     )
-    options.add_argument("--rounds", type=int, default=4, help="turns of each (default: %(default)s)")
-    options.add_argument("--writes", type=int, default=200, help="writes of a turn (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=4, help="turns of each (default: %(default)s)")
+    options.add_argument("--writes", type=count, default=200, help="writes of a turn (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/status_write.json"), help="where it is written too")
     args = options.parse_args()
     checkouts = {"this": turns.HERE, "other": args.other.resolve()}

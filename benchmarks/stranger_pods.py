@@ -26,6 +26,7 @@ import api_rules
 import plane
 import queue_plane
 import turns
+from counts import count
 
 from dovetail import names
 from dovetail.api.resources import PODS
@@ -43,8 +44,8 @@ _NAMESPACE: Final = "bench"
 
 def main() -> int:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--rounds", type=int, default=20, help="rounds of all states (default: %(default)s)")
-    options.add_argument("--pods", type=int, default=100, help="pods of a state in a round (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=20, help="rounds of all states (default: %(default)s)")
+    options.add_argument("--pods", type=count, default=100, help="pods of a state in a round (default: %(default)s)")
     options.add_argument("--other", type=Path, help="another checkout, whose chart's policies run in turns with these")
     options.add_argument("--json", type=Path, default=Path("out/stranger_pods.json"), help="where it is written too")
     options.add_argument(

@@ -17,6 +17,7 @@ from dataclasses import replace
 from statistics import mean, median
 
 import numpy as np
+from counts import count
 
 from dovetail.engine.gang.in_domains import GangByTopology
 from dovetail.engine.gang.placement import place
@@ -40,10 +41,10 @@ Planner = Callable[[Ledger, int, str, FitCache], list[Claim] | Shortage]
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--gangs", type=int, default=600)
+    options.add_argument("--gangs", type=count, default=600)
     options.add_argument("--load", type=float, default=0.9, help="the part of the cluster that the gangs would take")
     options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--rounds", type=count, default=5)
     args = options.parse_args()
     print("| planner | gangs in one rack | mean wait | p90 of waits | nodes in use |\n|---|---|---|---|---|")
     for name, planner in PLANNERS.items():

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import plane
 import turns
+from counts import count
 
 from dovetail.api.builtin import Node
 from dovetail.api.devices import AllocatedDevice
@@ -38,10 +39,10 @@ CPU = ("500m", "1", "2", "4")
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument(
-        "--nodes", type=int, default=5_000, help="nodes with 8 GPUs, all in use (default: %(default)s)"
+        "--nodes", type=count, default=5_000, help="nodes with 8 GPUs, all in use (default: %(default)s)"
     )
-    options.add_argument("--jobs", type=int, default=50_000, help="waiting jobs (default: %(default)s)")
-    options.add_argument("--rounds", type=int, default=3, help="turns of each checkout (default: %(default)s)")
+    options.add_argument("--jobs", type=count, default=50_000, help="waiting jobs (default: %(default)s)")
+    options.add_argument("--rounds", type=count, default=3, help="turns of each checkout (default: %(default)s)")
     options.add_argument("--other", type=Path, help="another checkout, which runs in turns with this one")
     options.add_argument("--json", type=Path, default=Path("out/waiting_cycle.json"), help="where it is written too")
     options.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
