@@ -86,14 +86,18 @@ class StartEstimates:
             except Exception as error:  # noqa: BLE001 - estimates may be late, the queue must go on
                 log_failure("starts are foreseen again", error=error, wait=_PAUSE_SECONDS)
                 self._due.set()
-            await asyncio.sleep(seconds_until_next(slices))
+            pause = seconds_until_next(slices)
+            self._updates.pause_estimates(seconds=pause)
+            await asyncio.sleep(pause)
 
     async def _until_calm(self) -> None:
         """Leave a rush of submissions, admissions and preemptions to the writes of statuses, for some time."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        while loop.time() < began + self._patience_seconds():  # noqa: ASYNC110 - what it asks for is no event
+        while (left := began + self._patience_seconds() - loop.time()) > 0:
+            self._updates.pause_estimates(seconds=left)
             await asyncio.sleep(_PAUSE_SECONDS)
+        self._updates.pause_estimates(seconds=0)
 
     def _patience_seconds(self) -> float:
         """How long estimates wait for more urgent work in all; 0 without such work."""

@@ -3,7 +3,8 @@
 A number in a message changes with every pod. Writing it for each of thousands of jobs would take all the time. If the
 reason stays the same, only the first jobs get a new message, position and estimate, and only at intervals.
 
-The first reason of a job waits a moment for the estimate of its start, so that one write has both.
+The first reason of a job waits a moment for the estimate of its start, so that one write has both. It does not wait
+while the estimates pause for longer.
 """
 
 import asyncio
@@ -40,6 +41,8 @@ class VerdictUpdates:
         self._pacing = VerdictPacing()
         # By UID: the jobs whose first reason waits for an estimate, and the timers that end that.
         self._awaiting: dict[str, tuple[str, asyncio.TimerHandle]] = {}
+        # When the next estimates may be made, by the loop's clock.
+        self._estimates_at = 0.0
 
     def update(self, verdict: Verdict, *, before: Verdict | None, rank: int, key: str, at_once: bool = False) -> None:
         """Give the job with this key a new verdict, now or after a pause. `rank` is the position from 0."""
@@ -47,7 +50,8 @@ class VerdictUpdates:
         is_awaited = uid in self._awaiting and _has_estimate(verdict)
         if at_once or is_awaited or not self._pacing.hold_back(verdict, before=before, rank=rank, now=now):
             self._decisions.set_verdict(uid, verdict=verdict)
-            if before is None and rank < RENEWED_JOBS and not at_once and _may_get_estimate(verdict):
+            is_soon = self._estimates_at <= now + _ESTIMATE_SECONDS
+            if before is None and rank < RENEWED_JOBS and not at_once and is_soon and _may_get_estimate(verdict):
                 self._await_estimate(uid, key=key)
                 return
             self._stop_awaiting(uid)
@@ -59,6 +63,13 @@ class VerdictUpdates:
         """Mark those of these jobs that wait for an estimate: estimates were made, and there is none for them."""
         for uid in [uid for uid in self._awaiting if uid in uids]:
             self._mark_awaiting(uid)
+
+    def pause_estimates(self, *, seconds: float) -> None:
+        """Expect no estimates for so many seconds: where these are too many, no first reason waits for one."""
+        self._estimates_at = asyncio.get_running_loop().time() + seconds
+        if seconds > _ESTIMATE_SECONDS:
+            for uid in list(self._awaiting):
+                self._mark_awaiting(uid)
 
     def keep(self, uids: AbstractSet[str]) -> None:
         """Drop the verdicts on all other jobs, which no longer wait."""

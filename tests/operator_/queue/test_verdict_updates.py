@@ -201,6 +201,22 @@ def test_a_first_reason_does_not_wait_on_once_estimates_are_made_without_one_for
     assert marked_at(lambda desk: desk.updates.estimated({"uid-y"}))[1] == [1.0]
 
 
+@pytest.mark.parametrize(("seconds", "marked"), [(0.0, 1.0), (1.0, 1.0), (1.1, 0.5)])
+def test_a_first_reason_does_not_wait_on_once_the_estimates_pause_for_longer(seconds: float, marked: float) -> None:
+    desk, moments = marked_at(lambda desk: desk.updates.pause_estimates(seconds=seconds))
+    assert (moments, desk.decisions.verdicts) == ([marked], {"uid-x": PLACED})
+
+
+@pytest.mark.parametrize(("left", "waits"), [(1.1, 0.0), (1.0, 1.0), (0.0, 1.0)])
+def test_a_first_reason_waits_for_estimates_that_come_within_a_second(left: float, waits: float) -> None:
+    def anew(desk: Desk) -> None:
+        desk.updates.pause_estimates(seconds=left)
+        desk.decisions.withdraw_verdict("uid-x")
+        desk.update(PLACED)
+
+    assert marked_at(anew, first=KNOWN)[1] == [0.0, 0.5 + waits]
+
+
 @pytest.mark.parametrize(
     ("first", "rank"),
     [
