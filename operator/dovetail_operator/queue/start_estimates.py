@@ -97,7 +97,6 @@ class StartEstimates:
         while (left := began + self._patience_seconds() - loop.time()) > 0:
             self._updates.pause_estimates(seconds=left)
             await asyncio.sleep(_PAUSE_SECONDS)
-        self._updates.pause_estimates(seconds=0)
 
     def _patience_seconds(self) -> float:
         """How long estimates wait for more urgent work in all; 0 without such work."""

@@ -177,6 +177,47 @@ def test_estimates_wait_while_many_jobs_end_for_another_one_or_many_workers_star
     play(scenario)
 
 
+def test_a_first_reason_waits_for_no_estimate_in_a_rush_and_for_one_again_after_it() -> None:
+    async def scenario(rig: Rig) -> None:
+        def first_reason() -> None:
+            rig.changed.clear()
+            rig.state.decisions.withdraw_verdict(UID)
+            rig.updates.update(WAITS, before=None, rank=0, key="team/x")
+
+        rig.state.decisions.set_at_work(starting=64, ended=0, now=NOW)
+        first_reason()
+        rig.estimates.request()
+        await asyncio.sleep(0.1)
+        assert rig.changed == ["team/x"], "it waits on, and no estimate comes"
+        first_reason()
+        assert rig.changed == ["team/x"]
+        rig.state.decisions.set_at_work(starting=0, ended=0, now=NOW + timedelta(minutes=1))
+        await asyncio.sleep(10)
+        first_reason()
+        assert rig.changed == []
+        rig.estimates.request()
+        await asyncio.sleep(0.1)
+        assert rig.changed == ["team/x"]
+        assert rig.place.estimated_start == at(3630)
+
+    play(scenario)
+
+
+def test_a_first_reason_waits_for_no_estimate_after_estimates_that_took_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail_operator.queue.start_estimates.seconds_until_next", lambda _: 20.0)
+
+    async def scenario(rig: Rig) -> None:
+        rig.estimates.request()
+        for seconds, changed in ((5.0, ["team/x"]), (14.5, [])):
+            await asyncio.sleep(seconds)
+            rig.changed.clear()
+            rig.state.decisions.withdraw_verdict(UID)
+            rig.updates.update(WAITS, before=None, rank=0, key="team/x")
+            assert rig.changed == changed
+
+    play(scenario)
+
+
 def during_an_estimate(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
     """What happens once, while starts are estimated."""
     left = [happens]
