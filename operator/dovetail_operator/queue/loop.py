@@ -292,6 +292,8 @@ class SchedulingLoop:
                 if verdict != before:
                     at_once = isinstance(verdict, Waits) and verdict.reason in renewed
                     self._updates.update(verdict, before=before, rank=rank, key=key, at_once=at_once)
+                else:
+                    self._updates.confirm(verdict.key)
                 rank += 1
         self._date(cycle)
 

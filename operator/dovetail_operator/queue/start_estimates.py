@@ -131,7 +131,7 @@ class StartEstimates:
         First reasons wait for this: those of jobs without an estimate are written too.
         """
         for uid, place in self.places.items():
-            known = self._state.decisions.verdicts.get(uid)
+            known, before = self._updates.latest(uid), self._state.decisions.verdicts.get(uid)
             if (
                 isinstance(known, Waits)
                 and known.queue is not None
@@ -141,7 +141,7 @@ class StartEstimates:
                 queue = msgspec.structs.replace(place, position=position, reserved=reserved)
                 news = msgspec.structs.replace(known, queue=queue)
                 if news != known:
-                    self._updates.update(news, before=known, rank=position - 1, key=cycle.keys[uid])
+                    self._updates.update(news, before=before, rank=position - 1, key=cycle.keys[uid])
         self._updates.estimated(cycle.keys)
 
     def _withdraw(self, places: Mapping[str, QueuePlace], *, cycle: Cycle) -> None:

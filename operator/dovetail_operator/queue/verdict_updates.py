@@ -41,12 +41,15 @@ class VerdictUpdates:
         self._pacing = VerdictPacing()
         # By UID: the jobs whose first reason waits for an estimate, and the timers that end that.
         self._awaiting: dict[str, tuple[str, asyncio.TimerHandle]] = {}
+        # By UID: the latest verdicts of cycles that are held back.
+        self._held_back: dict[str, Verdict] = {}
         # When the next estimates may be made, by the loop's clock.
         self._estimates_at = 0.0
 
     def update(self, verdict: Verdict, *, before: Verdict | None, rank: int, key: str, at_once: bool = False) -> None:
         """Give the job with this key a new verdict, now or after a pause. `rank` is the position from 0."""
         now, uid = asyncio.get_running_loop().time(), verdict.key
+        self._held_back.pop(uid, None)
         is_awaited = uid in self._awaiting and _has_estimate(verdict)
         if at_once or is_awaited or not self._pacing.hold_back(verdict, before=before, rank=rank, now=now):
             self._decisions.set_verdict(uid, verdict=verdict)
@@ -57,7 +60,16 @@ class VerdictUpdates:
             self._stop_awaiting(uid)
             (self._admitted if isinstance(verdict, Admitted) else self._changed)(key)
         elif rank < RENEWED_JOBS:
+            self._held_back[uid] = verdict
             self._wake_up.within(seconds=self._pacing.renewed_in(uid, now=now))
+
+    def latest(self, uid: str) -> Verdict | None:
+        """The job's latest verdict, held back or not: an estimate must not take the turn of a newer message."""
+        return self._held_back.get(uid) or self._decisions.verdicts.get(uid)
+
+    def confirm(self, uid: str) -> None:
+        """Note that a cycle has found the job's verdict again: what was held back is outdated."""
+        self._held_back.pop(uid, None)
 
     def estimated(self, uids: Container[str]) -> None:
         """Mark those of these jobs that wait for an estimate: estimates were made, and there is none for them."""
@@ -75,6 +87,7 @@ class VerdictUpdates:
         """Drop the verdicts on all other jobs, which no longer wait."""
         self._decisions.keep_verdicts(uids)
         self._pacing.forget_all_but(uids)
+        self._held_back = {uid: verdict for uid, verdict in self._held_back.items() if uid in uids}
         for uid in [uid for uid in self._awaiting if uid not in uids]:
             self._stop_awaiting(uid)
 

@@ -304,6 +304,19 @@ def test_changed_limits_renew_the_messages_that_quote_them_at_once_and_only_once
     play(Rig, scenario)
 
 
+def test_a_message_that_is_held_back_is_outdated_once_the_one_before_is_true_again() -> None:
+    async def scenario(rig: Rig) -> None:
+        for namespaces, is_news in (([], False), (["team"], True), ([], False)):
+            rig.state.store.quotas.update(make_quota(limit={"gpus": 0}, namespaces=namespaces))
+            rig.put("x")
+            rig.loop.jobs_changed()
+            await asyncio.sleep(2)
+            assert "Namespace team" not in rig.verdict("x").message
+            assert (rig.loop._updates.latest("uid-x") != rig.verdict("x")) is is_news
+
+    play(Rig, scenario)
+
+
 def test_changed_limits_renew_no_message_that_quotes_none() -> None:
     async def scenario(rig: Rig) -> None:
         rig.fill()

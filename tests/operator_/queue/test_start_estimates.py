@@ -177,6 +177,23 @@ def test_estimates_wait_while_many_jobs_end_for_another_one_or_many_workers_star
     play(scenario)
 
 
+def test_an_estimate_does_not_take_the_turn_of_a_newer_message() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.updates.update(WAITS, before=None, rank=0, key="team/x", at_once=True)
+        rig.updates._pacing.hold_back(WAITS, before=None, rank=0, now=asyncio.get_running_loop().time())
+        await asyncio.sleep(20)
+        news = msgspec.structs.replace(WAITS, message="news", queue=QueuePlace(position=2))
+        rig.updates.update(news, before=WAITS, rank=0, key="team/x")
+        await asyncio.sleep(20)
+        assert rig.state.decisions.verdicts[UID] == WAITS
+        await rig.estimate()
+        verdict = rig.state.decisions.verdicts[UID]
+        assert isinstance(verdict, Waits)
+        assert (verdict.message, rig.place.position, rig.place.estimated_start) == ("news", 2, at(3630))
+
+    play(scenario)
+
+
 def test_a_first_reason_waits_for_no_estimate_in_a_rush_and_for_one_again_after_it() -> None:
     async def scenario(rig: Rig) -> None:
         def first_reason() -> None:

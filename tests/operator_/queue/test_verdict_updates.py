@@ -160,6 +160,28 @@ async def test_a_job_that_waits_no_more_has_no_verdict_and_no_pause() -> None:
     assert desk.changed == ["team/x", "team/x"]
 
 
+async def test_the_latest_verdict_is_the_one_that_is_held_back_until_it_is_outdated() -> None:
+    desk, news = Desk(), waits(message="new")
+    desk.update(KNOWN)
+    assert desk.updates.latest("uid-x") == KNOWN
+    desk.update(news)
+    assert desk.updates.latest("uid-x") == news
+    desk.updates.keep({"uid-x"})
+    assert desk.updates.latest("uid-x") == news
+    desk.updates.confirm("uid-x")
+    assert desk.updates.latest("uid-x") == KNOWN
+    for outdated in (lambda: desk.update(LET_GO), lambda: desk.update(waits(message="far"), rank=RENEWED_JOBS)):
+        desk.updates.keep(set())
+        desk.update(KNOWN)
+        desk.update(news)
+        outdated()
+        assert desk.updates.latest("uid-x") == desk.decisions.verdicts["uid-x"]
+    desk.update(KNOWN)
+    desk.update(news)
+    desk.updates.keep(set())
+    assert desk.updates.latest("uid-x") is None
+
+
 # A place in the queue, for which an estimate may come.
 PLACED = waits(basis="x")
 ESTIMATED = waits(estimated_start=at(9))
