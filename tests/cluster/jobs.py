@@ -73,12 +73,14 @@ class Jobs:
         """Delete it, as kubectl does."""
         await self.client.delete(GPUJOBS, name=name, namespace=self.namespace)
 
-    async def until(self, name: str, holds: Callable[[GPUJobStatus], bool]) -> GPUJobStatus:
+    async def until(
+        self, name: str, holds: Callable[[GPUJobStatus], bool], *, seconds: float = PATIENCE_SECONDS
+    ) -> GPUJobStatus:
         """Its status once it is as it should be."""
         status: GPUJobStatus | None = None
         try:
             pause = Pause()
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(seconds):
                 while True:
                     job = await self.client.get(GPUJOBS, name=name, as_type=GPUJob, namespace=self.namespace)
                     status = job.status

@@ -225,7 +225,8 @@ async def test_on_need_the_operator_reports_or_moves_as_the_mode_says(
     for name in ("x", "y"):
         await scattered.change(name, moves="Restart")
     await moves_of(mode="Plan", after=1)
-    said = await scattered.until("big", lambda status: "; it would start within " in status.message)
+    # The first estimate, and then the clause, may each wait for half a minute after the message before.
+    said = await scattered.until("big", lambda status: "; it would start within " in status.message, seconds=120)
     assert "if 1 running job restarted on other nodes" in said.message
     assert "WouldMove" in [each.code for each in said.details]
     for name in ("x", "y"):
