@@ -26,9 +26,9 @@ from typing import Any, Final
 
 import aiohttp
 import plane
+from counts import count
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from counts import count
 
 from dovetail import names
 from dovetail.api.devices import AllocatedDevice

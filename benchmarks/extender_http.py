@@ -21,6 +21,7 @@ import matplotlib as mpl
 import uvloop
 from aiohttp import web
 from asking import Figure
+from counts import count
 
 from dovetail.api.devices import AllocatedDevice
 from dovetail.engine.ledger.ledger import Ledger
@@ -34,7 +35,6 @@ from dovetail_extender.server import MAX_BODY_BYTES
 from dovetail_extender.service import Extender, Options
 
 mpl.use("Agg")
-from counts import count
 from matplotlib import pyplot as plt
 
 DEVICES = 8

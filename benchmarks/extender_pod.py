@@ -27,13 +27,13 @@ from typing import Any, Final
 import aiohttp
 import uvloop
 import yaml
+from counts import count
 from plane import free_port
 
 from dovetail import names
 from dovetail_cli.demo.workload import classes
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from counts import count
 
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import asking, binding, make_gpunode, make_node

@@ -289,11 +289,8 @@ class SchedulingLoop:
             async for verdict in made:
                 # All of the first jobs have a verdict here, so a later one counts as far back however many keep theirs.
                 before, key = known.get(verdict.key), cycle.keys[verdict.key]
-                if verdict != before:
-                    at_once = isinstance(verdict, Waits) and verdict.reason in renewed
-                    self._updates.update(verdict, before=before, rank=rank, key=key, at_once=at_once)
-                else:
-                    self._updates.confirm(verdict.key)
+                at_once = isinstance(verdict, Waits) and verdict.reason in renewed
+                self._updates.update(verdict, before=before, rank=rank, key=key, at_once=at_once)
                 rank += 1
         self._date(cycle)
 

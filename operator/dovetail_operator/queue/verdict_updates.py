@@ -47,9 +47,14 @@ class VerdictUpdates:
         self._estimates_at = 0.0
 
     def update(self, verdict: Verdict, *, before: Verdict | None, rank: int, key: str, at_once: bool = False) -> None:
-        """Give the job with this key a new verdict, now or after a pause. `rank` is the position from 0."""
+        """Give the job with this key a verdict, at once or after a pause, unless it has it. `rank` is the position from 0.
+
+        What was held back for the job is outdated by any verdict.
+        """
         now, uid = asyncio.get_running_loop().time(), verdict.key
         self._held_back.pop(uid, None)
+        if verdict == before:
+            return
         is_awaited = uid in self._awaiting and _has_estimate(verdict)
         if at_once or is_awaited or not self._pacing.hold_back(verdict, before=before, rank=rank, now=now):
             self._decisions.set_verdict(uid, verdict=verdict)
@@ -66,10 +71,6 @@ class VerdictUpdates:
     def latest(self, uid: str) -> Verdict | None:
         """The job's latest verdict, held back or not: an estimate must not take the turn of a newer message."""
         return self._held_back.get(uid) or self._decisions.verdicts.get(uid)
-
-    def confirm(self, uid: str) -> None:
-        """Note that a cycle has found the job's verdict again: what was held back is outdated."""
-        self._held_back.pop(uid, None)
 
     def estimated(self, uids: Container[str]) -> None:
         """Mark those of these jobs that wait for an estimate: estimates were made, and there is none for them."""

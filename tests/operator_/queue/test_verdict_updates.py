@@ -168,7 +168,7 @@ async def test_the_latest_verdict_is_the_one_that_is_held_back_until_it_is_outda
     assert desk.updates.latest("uid-x") == news
     desk.updates.keep({"uid-x"})
     assert desk.updates.latest("uid-x") == news
-    desk.updates.confirm("uid-x")
+    desk.update(KNOWN)
     assert desk.updates.latest("uid-x") == KNOWN
     for outdated in (lambda: desk.update(LET_GO), lambda: desk.update(waits(message="far"), rank=RENEWED_JOBS)):
         desk.updates.keep(set())
