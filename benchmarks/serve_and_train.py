@@ -6,7 +6,7 @@ The load follows published statistics; the tables themselves are not used.
   conversation peaks at 1.7 times its mean and 3.3 times its valley, coding at 2.8 and 34.6 times, both by day, coding
   on weekdays.
 - Alibaba's image generation of February 2025 (trace v2026-GenAI; statistics by affinode.io): of the samples of a pod's
-  GPU, 66.8 % are idle, 2.3 % above 50 %, and their mean is 7.0 %. As a service: a peak of 7.1 times that, a valley of 0.
+  GPU, 66.8 % are idle, 2.3 % above 50 %, their mean is 7.0 %. As a service: a peak of 7.1 times that, a valley of 0.
 
 The form of a day between them, a wave, and bursts of each minute (a gamma factor) are assumptions. The service scales
 its replicas of one GPU to its load every minute, as an autoscaler does. Training has more work than the cluster can do,

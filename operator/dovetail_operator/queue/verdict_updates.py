@@ -47,7 +47,7 @@ class VerdictUpdates:
         self._estimates_at = 0.0
 
     def update(self, verdict: Verdict, *, before: Verdict | None, rank: int, key: str, at_once: bool = False) -> None:
-        """Give the job with this key a verdict, at once or after a pause, unless it has it. `rank` is the position from 0.
+        """Give the job with this key a verdict that is new, now or after a pause. `rank` is the position from 0.
 
         What was held back for the job is outdated by any verdict.
         """
