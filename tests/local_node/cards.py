@@ -84,9 +84,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture
-def machine(site: Site) -> Machine:
-    """The machine."""
-    return site.machine
+def machine(site: Site) -> Iterator[Machine]:
+    """The machine; no job that a test leaves behind, whatever its outcome, holds a card of the next one."""
+    yield site.machine
+    left = site.machine("gqueue", "-f", "JOBID").split()[1:]
+    if left:
+        site.machine("gcancel", *left)
+        for job in left:
+            site.machine.ended(job)
 
 
 @pytest.fixture
