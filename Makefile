@@ -36,7 +36,7 @@ WORKERS ?= 5
 RERUNS ?= 1
 
 ## Prove it
-.PHONY: test lint types bytecode unit cluster chart e2e e2e-versions e2e-install mutants mutants-changed bench bench-queue bench-hotpath bench-agent soak observe hardware simulate
+.PHONY: test lint types bytecode unit cluster chart e2e e2e-versions e2e-install mutants mutants-changed bench bench-queue bench-hotpath bench-agent soak stalls observe hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types bytecode
 	$(BIN)/dovetail sandbox fetch --real-node kubeconform actionlint
@@ -94,6 +94,9 @@ bench-agent: $(STAMP) ## The agent: its cost on the node, and the cost of 5,000 
 	@mkdir -p out
 	$(BIN)/python benchmarks/agent_cost.py
 	$(BIN)/python benchmarks/agent_writes.py
+
+stalls: $(STAMP) ## Tests on a control plane while each program is stopped for random spans: make stalls ARGS=tests/cluster/test_queue.py
+	$(BIN)/python -m tools.stalls -- $(BIN)/pytest -m "cluster and not slow" -n $(WORKERS) --dist loadscope $(ARGS)
 
 soak: $(STAMP) ## Two hours of jobs while programs are killed, paused and cut off: make soak MINUTES=20; report in out/
 	$(BIN)/python -m tools.soak --minutes $(or $(MINUTES),120) $(ARGS)

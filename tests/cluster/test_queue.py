@@ -93,8 +93,9 @@ async def test_a_large_job_is_not_starved_by_those_behind_it(jobs: Jobs) -> None
     assert rendered(large.queue.basis_details).message == large.queue.basis
     expected = moment(large.queue.estimated_start or "") - moment(running.start_time or "")
     assert 0 < expected.total_seconds() <= 2 * HOUR + 60
+    # What was learned moves it without a word by a tenth at most.
     if large.queue.basis.endswith("at the latest, by the time limits"):
-        assert expected.total_seconds() >= 2 * HOUR - 60
+        assert expected.total_seconds() >= 0.9 * 2 * HOUR
     await jobs.submit("long", gpu="1(A100)")
     long = await jobs.phase("Queued", "long", reason="Reserved")
     kept = f"2 GPUs are kept for job {large.number} (large), which is older"

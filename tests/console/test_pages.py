@@ -1,5 +1,6 @@
 """Each page of the console in a real browser, in front of a gateway: what it shows and what its actions do."""
 
+import asyncio
 import re
 
 import pytest
@@ -181,6 +182,42 @@ async def test_a_clone_keeps_the_template(window: Window, api: GatewayApiServer)
         api.objects["gpujobs"]["red/again"]["spec"]["template"]
         == api.objects["gpujobs"]["red/train"]["spec"]["template"]
     )
+
+
+async def test_a_clone_is_not_submitted_before_the_job_is_known(window: Window, api: GatewayApiServer) -> None:
+    page = await window.sign_in("red-token", path="jobs")
+    known = asyncio.Event()
+
+    async def answer_late(route: Route) -> None:
+        await known.wait()
+        await route.continue_()
+
+    await page.route("**/api/v3/jobs/red/next", answer_late)
+    await page.goto(f"{window.url}/console/submit?from=red/next&namespace=red&gpu=4(V100)")
+    for label, text in (("Name", "again"), ("Image", "busybox"), ("Command", "true")):
+        await page.get_by_label(label, exact=True).fill(text)
+    button = page.get_by_role("button", name="Submit job")
+    await expect(button).to_be_disabled()
+    await page.get_by_label("Name", exact=True).press("Enter")
+    await expect(page.get_by_role("region", name="What is sent")).to_have_count(0)
+    assert "red/again" not in api.objects["gpujobs"]
+    known.set()
+    await submit(page, name="again")
+    made = api.objects["gpujobs"]["red/again"]["spec"]
+    assert (made["gpu"], made["workers"]) == ("4(V100)", 2)
+
+
+async def test_a_job_that_is_gone_cannot_be_cloned_and_an_empty_form_is_offered(
+    window: Window, api: GatewayApiServer
+) -> None:
+    page = await window.sign_in(
+        "red-token", path="submit?from=red/gone&namespace=red&gpu=1(V100)&image=busybox&command=true"
+    )
+    await shows(page, "red/gone cannot be read, so this form cannot copy it: ")
+    await expect(page.get_by_role("button", name="Submit job")).to_be_disabled()
+    await page.get_by_role("link", name="Use an empty form").click()
+    await submit(page, name="own")
+    assert "red/own" in api.objects["gpujobs"]
 
 
 async def test_the_log_of_all_workers_is_followed_searched_and_downloaded(

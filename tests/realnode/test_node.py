@@ -130,7 +130,8 @@ def test_a_container_reaches_another_by_the_name_of_its_service(sandbox: RealSan
     sandbox.kubectl("create", "-f", "-", f"--namespace={namespace}", stdin=make_pod("server", server))
     sandbox.kubectl("expose", "pod", "server", "--port=80", "--target-port=8080", f"--namespace={namespace}")
     sandbox.kubectl("wait", "--for=condition=Ready", "pod/server", "--timeout=60s", f"--namespace={namespace}")
-    fetch = "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 server 80 | tail -n 1"
+    # The service may know of the server a moment after kubectl does.
+    fetch = "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 server 80 2>/dev/null | tail -n 1"
     wait = f"until {fetch} | grep hello; do sleep 1; done"
     assert run(sandbox, make_pod("client", container("client", command=wait)), namespace=namespace) == "hello\n"
 

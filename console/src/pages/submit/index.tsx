@@ -21,17 +21,25 @@ import { type FieldName, namespaceOf, needsImage, problemsOf, requestOf, soundPa
 import { After, Variables, Volumes } from "./lists";
 
 // While a form is open, its answer is renewed this often: the queue goes on.
-const AGAIN_MS = 15_000;
+const RENEWED_MS = 15_000;
+// A job that could not be read is asked for again after this time.
+const AGAIN_MS = 5_000;
 const MODES = ["Exclusive", "Fractional", "TimeShared"];
 
 export function SubmitPage() {
-  const base = useBase(value("from"));
+  const from = value("from");
+  const base = useBase(from);
   // A field's problem is shown once the field was left.
   const left = useSignal<ReadonlySet<string>>(new Set());
   const answer = useAnswer(base);
   return (
     <>
-      <PageHead title={t("submit")} lead={value("from") ? t("submitClone", value("from")) : t("submitHow")} />
+      <PageHead title={t("submit")} lead={from ? t("submitClone", from) : t("submitHow")} />
+      {base.problem && (
+        <p role="alert" class="problem">
+          {t("cloneUnread", from, base.problem)} <a href={withQuery({ from: "" })}>{t("withoutClone")}</a>
+        </p>
+      )}
       <div class="main-and-side submit">
         <Form base={base} left={left} />
         <div class="stack wide side">
@@ -40,24 +48,47 @@ export function SubmitPage() {
               <Answer answer={answer} shown={left.value.has("gpu")} />
             </div>
           </Card>
-          <Written base={base} />
+          {base.known && <Written base={base.spec} />}
         </div>
       </div>
     </>
   );
 }
 
-// The spec of the job that is cloned, `namespace/name`.
-function useBase(from: string): Partial<JobSpec> {
-  const base = useSignal<Partial<JobSpec>>({});
-  useEffect(() => {
-    const [namespace, name] = from.split("/");
-    base.value = {};
-    if (!namespace || !name) return;
-    void get<JobDetails>(jobPath(namespace, name)).then((found) => (base.value = found.spec), () => undefined);
-  }, [from]);
-  return base.value;
+// The job that is cloned, `namespace/name`. Before its spec is known, nothing is asked or submitted: it would be another job.
+interface Base {
+  of: string;
+  spec: Partial<JobSpec>;
+  problem: string;
+  known: boolean;
 }
+
+function useBase(from: string): Base {
+  const base = useSignal<Base>(baseOf("", {}));
+  useEffect(() => {
+    const stop = new AbortController();
+    let again: ReturnType<typeof setTimeout> | undefined;
+    const read = async () => {
+      const [namespace = "", name = ""] = from.split("/");
+      try {
+        const spec = from ? (await get<JobDetails>(jobPath(namespace, name), stop.signal)).spec : {};
+        if (!stop.signal.aborted) base.value = baseOf(from, spec);
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        if (error instanceof ApiError) base.value = { of: from, spec: {}, problem: error.message, known: false };
+        again = setTimeout(() => void read(), AGAIN_MS);
+      }
+    };
+    void read();
+    return () => {
+      clearTimeout(again);
+      stop.abort();
+    };
+  }, [from]);
+  return base.value.of === from ? base.value : { of: from, spec: {}, problem: "", known: false };
+}
+
+const baseOf = (of: string, spec: Partial<JobSpec>): Base => ({ of, spec, problem: "", known: true });
 
 interface Asked {
   said: DryRun | null;
@@ -66,7 +97,7 @@ interface Asked {
   asks: boolean;
 }
 
-function useAnswer(base: Partial<JobSpec>): Asked {
+function useAnswer({ spec: base, problem: unread, known }: Base): Asked {
   const answer = useSignal<Omit<Asked, "asks">>({ said: null, problem: "" });
   const namespace = namespaceOf();
   const request = requestOf();
@@ -74,7 +105,7 @@ function useAnswer(base: Partial<JobSpec>): Asked {
   const asks = !problems.gpu;
   const text = JSON.stringify([namespace, request, base]);
   useEffect(() => {
-    if (!asks) return;
+    if (!asks || !known) return;
     const stop = new AbortController();
     const ask = async () => {
       try {
@@ -86,14 +117,14 @@ function useAnswer(base: Partial<JobSpec>): Asked {
       }
     };
     const first = setTimeout(() => void ask(), TYPING_MS);
-    const again = setInterval(() => void ask(), AGAIN_MS);
+    const again = setInterval(() => void ask(), RENEWED_MS);
     return () => {
       clearTimeout(first);
       clearInterval(again);
       stop.abort();
     };
-  }, [text, asks]);
-  return { ...answer.value, asks };
+  }, [text, asks, known]);
+  return { said: answer.value.said, problem: unread || answer.value.problem, asks };
 }
 
 // A request that is not whole yet is no error until its field is left.
@@ -106,11 +137,11 @@ function Answer({ answer: { said, problem, asks }, shown }: { answer: Asked; sho
 }
 
 interface FormProps {
-  base: Partial<JobSpec>;
+  base: Base;
   left: Signal<ReadonlySet<string>>;
 }
 
-function Form({ base, left }: FormProps) {
+function Form({ base: { spec: base, known }, left }: FormProps) {
   const refusal = useSignal("");
   const busy = useSignal(false);
   const request = requestOf();
@@ -190,7 +221,7 @@ function Form({ base, left }: FormProps) {
         </div>
       </Card>
       <div class="row">
-        <Button type="submit" kind="primary" icon={Send} disabled={busy.value}>
+        <Button type="submit" kind="primary" icon={Send} disabled={busy.value || !known}>
           {t("submitJob")}
         </Button>
         <span role="alert" class="problem">{refusal.value}</span>
