@@ -173,6 +173,15 @@ async def test_submit_shows_an_error_only_after_its_field_was_left(window: Windo
     assert set(api.objects["gpujobs"]) == before
 
 
+async def test_the_largest_request_that_cannot_be_asked_for_says_why(window: Window) -> None:
+    await window.context.route(
+        "**/api/v3/dry-run",
+        lambda route: route.fulfill(status=503, content_type="application/problem+json", body='{"detail": "Not yet"}'),
+    )
+    page = await window.sign_in("red-token", path="overview")
+    await shows(page, "Not yet")
+
+
 async def test_a_clone_keeps_the_template(window: Window, api: GatewayApiServer) -> None:
     page = await window.sign_in("red-token", path="job/red/train")
     await page.get_by_role("link", name="Clone").click()

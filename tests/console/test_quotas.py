@@ -79,6 +79,28 @@ async def test_of_two_who_change_one_quota_the_second_reads_it_again(window: Win
     assert api.objects["gpuquotas"]["red"]["spec"] == {"namespaces": ["red"], "limit": {"gpus": 4}, "shares": 7}
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [(200, '{"items": []}', "red is gone, or you may no longer see it."), (503, '{"detail": "Not yet"}', "Not yet")],
+)
+async def test_a_quota_that_cannot_be_read_again_says_so(
+    window: Window, api: GatewayApiServer, status: int, body: str, said: str
+) -> None:
+    page = await window.sign_in("admin-token", path="quotas")
+    dialog = await opened(page)
+    changed = api.objects["gpuquotas"]["red"]
+    api.put("gpuquotas", {**changed, "metadata": {**changed["metadata"], "generation": 2}})
+    await dialog.get_by_label("Shares").fill("7")
+    await dialog.get_by_role("button", name="Save").click()
+    await page.route(
+        "**/api/v3/quotas",
+        lambda route: route.fulfill(status=status, content_type="application/json", body=body),
+    )
+    await dialog.get_by_role("button", name="Read it again").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text(said)
+    await expect(dialog.get_by_role("button", name="Save")).to_be_disabled()
+
+
 async def test_who_may_not_change_quotas_is_offered_no_change(window: Window) -> None:
     page = await window.sign_in("red-token", path="quotas")
     await expect(page.get_by_role("table", name="Quotas")).to_contain_text("red")

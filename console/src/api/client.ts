@@ -1,6 +1,8 @@
 // Requests to the gateway. The session is a cookie that scripts cannot read.
 
 import { messageOf } from "../reasons";
+import { RequestProblem } from "../requests";
+import { t } from "../texts";
 import type { Problem } from "./types";
 
 // The gateway refuses changes without it: a form of another site cannot set it.
@@ -18,6 +20,10 @@ export class ApiError extends Error {
 }
 
 export class UnreachableError extends Error {}
+
+// What a person reads of a failure: the gateway's sentence, or that about what was typed.
+export const failure = (error: unknown): string =>
+  error instanceof ApiError || error instanceof RequestProblem ? error.message : t("failed", String(error));
 
 interface Options {
   body?: unknown;

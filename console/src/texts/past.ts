@@ -96,6 +96,7 @@ export const PAST = {
   saveQuota: ["Save", "保存"],
   quotaSaved: ["Saved: {0}", "已保存：{0}"],
   quotaConflict: ["Someone else has changed {0} since you opened it: read it again before you change it.", "打开之后 {0} 已被他人修改：请重新读取后再修改。"],
+  quotaGone: ["{0} is gone, or you may no longer see it.", "{0} 已不存在，或您已无权查看。"],
   readAgain: ["Read it again", "重新读取"],
   quotaEffects: ["What it would do now", "现在会产生的影响"],
   quotaUnchanged: ["Change a value to see who would start, and who would be ended.", "修改任一值，即可看到哪些作业会启动、哪些会被结束。"],

@@ -1,7 +1,7 @@
 // What can be done with a job, each with what it would do and the same as a command.
 import { Ban, CirclePause, CirclePlay, Copy, Gauge, type IconNode } from "lucide";
 import { useSignal } from "@preact/signals";
-import { ApiError } from "../../api/client";
+import { failure } from "../../api/client";
 import type { JobRow, PlannedChange } from "../../api/types";
 import { Button, ButtonLink } from "../../design/button";
 import { Command } from "../../design/command";
@@ -61,7 +61,7 @@ function Confirm({ job, action, onClose }: ConfirmProps) {
       notify(t(`${action}Done` as Text, called(job)));
       onClose();
     } catch (error) {
-      problem.value = error instanceof ApiError || error instanceof RequestProblem ? error.message : t("failed", String(error));
+      problem.value = failure(error);
     }
     busy.value = false;
   };

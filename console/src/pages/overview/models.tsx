@@ -1,7 +1,7 @@
 // What is free of each model, and the largest request that starts now.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { post } from "../../api/client";
+import { failure, post } from "../../api/client";
 import type { DeviceRow, DryRun, NodeRow } from "../../api/types";
 import { byName, me, namespaces, nodes } from "../../live/store";
 import { MeterLine } from "../../design/meter";
@@ -68,7 +68,9 @@ function Largest({ use }: { use: ModelUse }) {
         }
       }
       answer.value = t("largestNone");
-    })().catch(() => undefined);
+    })().catch((error: unknown) => {
+      if (!stop.signal.aborted) answer.value = failure(error);
+    });
     return () => stop.abort();
   }, [use.most, use.free, use.model, me.value?.username]);
   return <>{answer.value ?? t("largestAsking")}</>;

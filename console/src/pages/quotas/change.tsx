@@ -1,6 +1,6 @@
 // Changing a quota: what is typed is judged by the queue before it is saved, and refused after someone else's change.
 import { useSignal } from "@preact/signals";
-import { ApiError, get, patch } from "../../api/client";
+import { ApiError, failure, get, patch } from "../../api/client";
 import type { QuotaList, QuotaRow } from "../../api/types";
 import { Button } from "../../design/button";
 import { Command } from "../../design/command";
@@ -41,16 +41,21 @@ export function ChangeQuota({ quota, others, onSaved, onClose }: Props) {
       onClose();
     } catch (error) {
       const conflict = error instanceof ApiError && error.status === CONFLICT;
-      refusal.value = { conflict, text: conflict ? t("quotaConflict", quota.name) : error instanceof ApiError ? error.message : t("failed", String(error)) };
+      refusal.value = { conflict, text: conflict ? t("quotaConflict", quota.name) : failure(error) };
     }
     busy.value = false;
   };
   const readAgain = async () => {
-    const found = (await get<QuotaList>("/api/v3/quotas")).items.find((each) => each.name === quota.name);
-    if (!found) return;
-    base.value = found;
-    typed.value = typedOf(found);
-    refusal.value = { text: "", conflict: false };
+    try {
+      const found = (await get<QuotaList>("/api/v3/quotas")).items.find((each) => each.name === quota.name);
+      if (found) {
+        base.value = found;
+        typed.value = typedOf(found);
+      }
+      refusal.value = found ? { text: "", conflict: false } : { text: t("quotaGone", quota.name), conflict: true };
+    } catch (error) {
+      refusal.value = { text: failure(error), conflict: true };
+    }
   };
   const parents = others.filter((each) => each.per === "Together" && each.name !== quota.name).map(({ name }) => [name, name] as const);
   // A parent that one may not see stays as it is.

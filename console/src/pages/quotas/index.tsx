@@ -28,10 +28,10 @@ interface Leaf {
 export function QuotasPage() {
   const { found, problem } = usePolled<QuotaList | null>("/api/v3/quotas", AGAIN_MS, null);
   const saved = useSignal<QuotaRow | null>(null);
-  const changing = useSignal<string | null>(null);
+  // As it was when its dialog was opened, which stays open if the quota goes.
+  const changing = useSignal<QuotaRow | null>(null);
   const quotas = found ? latest(found.items, saved.value) : [];
   const rows = treeOf(quotas);
-  const changed = quotas.find(({ name }) => name === changing.value);
   return (
     <>
       <PageHead title={t("quotas")} lead={t("quotasHow")} />
@@ -40,14 +40,14 @@ export function QuotasPage() {
         {!found ? (
           <div class="padded"><Skeleton lines={4} /></div>
         ) : rows.length ? (
-          <Table label={t("quotas")} rows={rows} columns={COLUMNS(rows, found.mayChange ? (name) => (changing.value = name) : null)} keyOf={({ quota }) => quota.name} />
+          <Table label={t("quotas")} rows={rows} columns={COLUMNS(rows, found.mayChange ? (quota) => (changing.value = quota) : null)} keyOf={({ quota }) => quota.name} />
         ) : (
           <Empty icon={Gauge} title={t("noQuotas")} text={t("noQuotasText")} />
         )}
       </Card>
       <HolderCharts of="Namespace" otherwise="1d" />
       <Command lines={["dovetail quota", "dovetail quota plan departments.yaml", "dovetail quota set NAME --guaranteed 8"]} />
-      {changed && <ChangeQuota key={changed.name} quota={changed} others={quotas} onSaved={(row) => (saved.value = row)} onClose={() => (changing.value = null)} />}
+      {changing.value && <ChangeQuota key={changing.value.name} quota={changing.value} others={quotas} onSaved={(row) => (saved.value = row)} onClose={() => (changing.value = null)} />}
     </>
   );
 }
@@ -107,7 +107,7 @@ function Whom({ quota }: { quota: QuotaRow }) {
 }
 
 // `onChange` for who may change them.
-function COLUMNS(rows: readonly Leaf[], onChange: ((name: string) => void) | null): Column<Leaf>[] {
+function COLUMNS(rows: readonly Leaf[], onChange: ((quota: QuotaRow) => void) | null): Column<Leaf>[] {
   const inTree = rows.some(({ quota }) => quota.guarantee);
   return [
     {
@@ -117,7 +117,7 @@ function COLUMNS(rows: readonly Leaf[], onChange: ((name: string) => void) | nul
         <span class={`depth-${Math.min(depth, 4)}`}>
           {quota.name}
           {quota.problems.map((each) => <span key={each.reason}> <Badge tone="warn" icon={TriangleAlert}><span title={each.message}>{each.reason}</span></Badge></span>)}
-          {onChange && <IconButton small icon={Pencil} label={t("changeQuotaOf", quota.name)} onClick={() => onChange(quota.name)} />}
+          {onChange && <IconButton small icon={Pencil} label={t("changeQuotaOf", quota.name)} onClick={() => onChange(quota)} />}
         </span>
       ),
     },

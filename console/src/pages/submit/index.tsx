@@ -2,7 +2,7 @@
 import { Send } from "lucide";
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { ApiError, get, jobPath, post } from "../../api/client";
+import { ApiError, failure, get, jobPath, post } from "../../api/client";
 import type { DryRun, JobDetails, JobRow, JobSpec } from "../../api/types";
 import { Button } from "../../design/button";
 import { Card } from "../../design/card";
@@ -164,7 +164,7 @@ function Form({ base: { spec: base, known }, left }: FormProps) {
       notify(t("submittedAs", called(made)));
       go(pathTo("job", made.namespace, made.name));
     } catch (error) {
-      refusal.value = error instanceof ApiError || error instanceof RequestProblem ? error.message : t("failed", String(error));
+      refusal.value = failure(error);
     }
     busy.value = false;
   };
