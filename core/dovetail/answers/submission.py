@@ -201,4 +201,4 @@ def _bounds(start: DryRunStart) -> str:
     """The span in which nine of ten such starts are; empty where only the likeliest is known."""
     if start.earliest is None or start.latest is None or brief(start.earliest) == brief(start.latest):
         return ""
-    return f" ({brief(start.earliest)} to {brief(start.latest)})"
+    return f" ({'now' if start.earliest < 1 else brief(start.earliest)} to {brief(start.latest)})"

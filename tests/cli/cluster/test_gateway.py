@@ -148,6 +148,14 @@ AT = "it would start in about 90 s, at 2026-01-01T12:01:30Z."
         ({}, f"{WAITS} It would start in about 1h00m, at 2026-01-01T13:00:00Z: another tenant ends."),
         ({"start": None}, f"{WAITS} No end that is known makes room for it."),
         (
+            {"start": {"seconds": 600.0, "earliest": 0.4, "latest": 832.0, "basis": ""}},
+            f"{WAITS} It would start in about 10m00s (now to 13m52s), at 2026-01-01T12:10:00Z.",
+        ),
+        (
+            {"start": {"seconds": 600.0, "earliest": 60.0, "latest": 832.0, "basis": ""}},
+            f"{WAITS} It would start in about 10m00s (60 s to 13m52s), at 2026-01-01T12:10:00Z.",
+        ),
+        (
             {"start": None, "preemption": preemption(victims=[], others=1)},
             f"{WAITS} 1 job of other tenants would be preempted for it, with a warning 60 s before: {AT}",
         ),
