@@ -122,7 +122,7 @@ def main(arguments: list[str]) -> int:
     stalling = threading.Thread(target=keep, args=(stalls,), kwargs={"ended": ended})
     stalling.start()
     try:
-        code = subprocess.run(chosen.command, check=False, env={**os.environ, MARK: stalls.mark}).returncode
+        code = _outcome(subprocess.Popen(chosen.command, env={**os.environ, MARK: stalls.mark}))
     except OSError as error:
         parser.error(f"{chosen.command[0]} does not start: {error.strerror}")
     finally:
@@ -130,6 +130,13 @@ def main(arguments: list[str]) -> int:
         stalling.join()
     print(f"{stalls.count} stops", file=sys.stderr)
     return code
+
+
+def _outcome(running: subprocess.Popen[bytes]) -> int:
+    """The exit code. Ctrl-C interrupts the command as well, which ends as it wants to."""
+    while True:
+        with suppress(KeyboardInterrupt):
+            return running.wait()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Programs of a command that are stopped for random spans, and run on after it."""
 
+import os
 import random
 import re
 import signal
@@ -80,6 +81,15 @@ def test_the_exit_code_is_the_commands_and_what_it_leaves_behind_runs(
         until(lambda: not stopped(pid.pid))
     finally:
         identity.send(pid, signal_number=signal.SIGKILL)
+
+
+def test_an_interrupted_command_ends_as_it_wants_to(tmp_path: Path) -> None:
+    program = f"trap 'sleep 1; exit 5' INT; touch {tmp_path}/begun; while :; do sleep 0.1; done"
+    words = [sys.executable, "-m", "tools.stalls", "--", "sh", "-c", program]
+    with subprocess.Popen(words, start_new_session=True, stderr=subprocess.DEVNULL) as running:
+        until((tmp_path / "begun").exists)
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(60) == 5
 
 
 @pytest.mark.parametrize(
