@@ -122,7 +122,7 @@ def main(arguments: list[str]) -> int:
     stalling = threading.Thread(target=keep, args=(stalls,), kwargs={"ended": ended})
     stalling.start()
     try:
-        code = _outcome(subprocess.Popen(chosen.command, env={**os.environ, MARK: stalls.mark}))
+        code = _outcome(chosen.command, mark=stalls.mark)
     except OSError as error:
         parser.error(f"{chosen.command[0]} does not start: {error.strerror}")
     finally:
@@ -132,11 +132,16 @@ def main(arguments: list[str]) -> int:
     return code
 
 
-def _outcome(running: subprocess.Popen[bytes]) -> int:
-    """The exit code. Ctrl-C interrupts the command as well, which ends as it wants to."""
-    while True:
-        with suppress(KeyboardInterrupt):
-            return running.wait()
+def _outcome(command: list[str], *, mark: str) -> int:
+    """The exit code. Ctrl-C reaches the command as well, SIGTERM is passed on: it ends as it wants to."""
+    with subprocess.Popen(command, env={**os.environ, MARK: mark}) as running:
+        before = signal.signal(signal.SIGTERM, lambda *_: running.terminate())
+        try:
+            while True:
+                with suppress(KeyboardInterrupt):
+                    return running.wait()
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -216,13 +216,18 @@ async def test_a_clone_is_not_submitted_before_the_job_is_known(window: Window, 
     assert (made["gpu"], made["workers"]) == ("4(V100)", 2)
 
 
-async def test_a_job_that_is_gone_cannot_be_cloned_and_an_empty_form_is_offered(
-    window: Window, api: GatewayApiServer
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [("red/gone", "there is no GPUJob gone in namespace red that you may list")]
+    + [(odd, "a job is written NAMESPACE/NAME") for odd in ("gone", "red/train/x", "/", "red/")],
+)
+async def test_what_is_no_job_cannot_be_cloned_and_an_empty_form_is_offered(
+    window: Window, api: GatewayApiServer, job: str, why: str
 ) -> None:
     page = await window.sign_in(
-        "red-token", path="submit?from=red/gone&namespace=red&gpu=1(V100)&image=busybox&command=true"
+        "red-token", path=f"submit?from={job}&namespace=red&gpu=1(V100)&image=busybox&command=true"
     )
-    await shows(page, "red/gone cannot be read, so this form cannot copy it: ")
+    await shows(page, f"{job} cannot be read, so this form cannot copy it: {why}")
     await expect(page.get_by_role("button", name="Submit job")).to_be_disabled()
     await page.get_by_role("link", name="Use an empty form").click()
     await submit(page, name="own")

@@ -18,7 +18,7 @@ def called(expected: Expected, *, place: Place) -> list[str]:
         tasks = [start(device, place=place)["task_id"] for device in expected.tasks]
         text = text_of(expected).replace("{task_id}", tasks[-1] if tasks else "")
         if tasks:
-            until(lambda: place.ask("GET", f"/api/v2/tasks/{tasks[-1]}")["status"] == "running")
+            until(lambda: _task(tasks[-1], place=place)["status"] == "running")
         found = comparing.answers(place.bash(text).stdout)
     if len(found) != len(expected.answers):
         return [f"{len(expected.answers)} answers expected: {found}"]
@@ -47,17 +47,17 @@ def started(expected: Expected, *, place: Place) -> list[str]:
     wrong = [text for each in found for text in comparing.fields(each, expected={"task_id": "str", "status": "str"})]
     for device, answer in zip(expected.devices, found, strict=True):
         # A start waits a second for the device: on a busy machine, it is told by the task.
-        until(partial(_is_on, device, answer, place=place), what=partial(_task, answer, place=place))
+        until(partial(_is_on, device, answer, place=place), what=partial(_task, answer["task_id"], place=place))
     return wrong
 
 
 def _is_on(device: str, answer: Any, *, place: Place) -> bool:
-    told = answer if answer["status"] == "running" else _task(answer, place=place)
+    told = answer if answer["status"] == "running" else _task(answer["task_id"], place=place)
     return bool(told["device"].startswith("cuda:") if device == "cuda" else told["device"] == device)
 
 
-def _task(answer: Any, *, place: Place) -> Any:
-    return place.ask("GET", f"/api/v2/tasks/{answer['task_id']}")
+def _task(name: str, *, place: Place) -> Any:
+    return place.ask("GET", f"/api/v2/tasks/{name}")
 
 
 def refused(*, place: Place) -> list[str]:

@@ -57,15 +57,23 @@ def test_a_program_that_the_command_stopped_stays_so() -> None:
         for second in range(4):
             made.step(second + 0.9)
         assert (stopped(program.pid), made.count) == (True, 0)
+        program.send_signal(signal.SIGCONT)
+        until(lambda: not stopped(program.pid))
+        made.step(9)
+        assert made.count == 1, "its turn comes once it runs"
         program.kill()
 
 
 def test_a_process_without_the_mark_or_with_another_name_runs_on() -> None:
-    with subprocess.Popen(["sleep", "600"]) as foreign, subprocess.Popen(["cat"], env={stalls.MARK: "x"}) as other:
-        made = looked()
-        assert made.turns == {}
-        foreign.kill()
-        other.kill()
+    marked = {stalls.MARK: "x"}
+    with (
+        subprocess.Popen(["sleep", "600"], env=marked) as program,
+        subprocess.Popen(["sleep", "600"]) as foreign,
+        subprocess.Popen(["tail", "-f", "/dev/null"], env=marked) as other,
+    ):
+        assert [process.pid for process in looked().turns] == [program.pid]
+        for each in (program, foreign, other):
+            each.kill()
 
 
 def test_the_exit_code_is_the_commands_and_what_it_leaves_behind_runs(
@@ -83,12 +91,14 @@ def test_the_exit_code_is_the_commands_and_what_it_leaves_behind_runs(
         identity.send(pid, signal_number=signal.SIGKILL)
 
 
-def test_an_interrupted_command_ends_as_it_wants_to(tmp_path: Path) -> None:
-    program = f"trap 'sleep 1; exit 5' INT; touch {tmp_path}/begun; while :; do sleep 0.1; done"
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_to_end_does_so_as_it_wants_to(tmp_path: Path, number: signal.Signals) -> None:
+    program = f"trap 'sleep 1; exit 5' INT TERM; touch {tmp_path}/begun; while :; do sleep 0.1; done"
     words = [sys.executable, "-m", "tools.stalls", "--", "sh", "-c", program]
     with subprocess.Popen(words, start_new_session=True, stderr=subprocess.DEVNULL) as running:
         until((tmp_path / "begun").exists)
-        os.killpg(running.pid, signal.SIGINT)
+        # A terminal interrupts all of its processes; who ends a program sends the signal to it alone.
+        (os.killpg if number == signal.SIGINT else os.kill)(running.pid, number)
         assert running.wait(60) == 5
 
 

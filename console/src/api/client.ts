@@ -21,9 +21,11 @@ export class ApiError extends Error {
 
 export class UnreachableError extends Error {}
 
-// What a person reads of a failure: the gateway's sentence, or that about what was typed.
-export const failure = (error: unknown): string =>
-  error instanceof ApiError || error instanceof RequestProblem ? error.message : t("failed", String(error));
+// Whether the message is a sentence for a person: the gateway's, or that about what was typed.
+export const isSaid = (error: unknown): error is ApiError | RequestProblem => error instanceof ApiError || error instanceof RequestProblem;
+
+// What a person reads of a failure.
+export const failure = (error: unknown): string => (isSaid(error) ? error.message : t("failed", String(error)));
 
 interface Options {
   body?: unknown;

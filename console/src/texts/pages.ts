@@ -179,6 +179,7 @@ export const PAGES = {
   submitHow: ["The queue answers while you type. Nothing is submitted before you press Submit job.", "输入时队列会即时回答。点击“提交作业”之前不会提交任何内容。"],
   submitClone: ["A copy of {0}. What you leave empty stays as it is there.", "{0} 的副本。留空的字段保持原样。"],
   cloneUnread: ["{0} cannot be read, so this form cannot copy it: {1}", "无法读取 {0}，因此无法复制：{1}"],
+  cloneForm: ["a job is written NAMESPACE/NAME", "作业写作“命名空间/名称”"],
   withoutClone: ["Use an empty form", "使用空白表单"],
   submitJob: ["Submit job", "提交作业"],
   sends: ["What is sent", "发送内容"],

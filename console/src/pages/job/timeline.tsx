@@ -1,7 +1,7 @@
 // What happened to a job: its life, its attempts and its events, each once and in their order.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { get, jobPath } from "../../api/client";
+import { failure, get, jobPath } from "../../api/client";
 import type { EventRow, JobDetails, JobRow } from "../../api/types";
 import { Card } from "../../design/card";
 import { Command } from "../../design/command";
@@ -30,7 +30,7 @@ export function Timeline({ job, details }: { job: JobRow; details: JobDetails | 
         events.value = found.items;
         problem.value = "";
       },
-      (error: unknown) => (problem.value = error instanceof Error ? error.message : String(error)),
+      (error: unknown) => (problem.value = failure(error)),
     );
   }, [job.namespace, job.name, changed]);
   const entries = entriesOf(job, details, events.value);

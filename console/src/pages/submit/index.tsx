@@ -2,7 +2,7 @@
 import { Send } from "lucide";
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { ApiError, failure, get, jobPath, post } from "../../api/client";
+import { failure, get, isSaid, jobPath, post } from "../../api/client";
 import type { DryRun, JobDetails, JobRow, JobSpec } from "../../api/types";
 import { Button } from "../../design/button";
 import { Card } from "../../design/card";
@@ -69,13 +69,15 @@ function useBase(from: string): Base {
     const stop = new AbortController();
     let again: ReturnType<typeof setTimeout> | undefined;
     const read = async () => {
-      const [namespace = "", name = ""] = from.split("/");
+      const [namespace, name, ...more] = from.split("/");
       try {
-        const spec = from ? (await get<JobDetails>(jobPath(namespace, name), stop.signal)).spec : {};
+        if (from && (!namespace || !name || more.length)) throw new RequestProblem(t("cloneForm"));
+        const spec = namespace && name ? (await get<JobDetails>(jobPath(namespace, name), stop.signal)).spec : {};
         if (!stop.signal.aborted) base.value = baseOf(from, spec);
       } catch (error) {
         if (stop.signal.aborted) return;
-        if (error instanceof ApiError) base.value = { of: from, spec: {}, problem: error.message, known: false };
+        if (isSaid(error)) base.value = { of: from, spec: {}, problem: error.message, known: false };
+        if (error instanceof RequestProblem) return;
         again = setTimeout(() => void read(), AGAIN_MS);
       }
     };
@@ -113,7 +115,7 @@ function useAnswer({ spec: base, problem: unread, known }: Base): Asked {
         answer.value = { said: await post<DryRun>("/api/v3/dry-run", { namespace, spec }, { signal: stop.signal }), problem: "" };
       } catch (error) {
         if (stop.signal.aborted) return;
-        if (error instanceof RequestProblem || error instanceof ApiError) answer.value = { said: null, problem: error.message };
+        if (isSaid(error)) answer.value = { said: null, problem: error.message };
       }
     };
     const first = setTimeout(() => void ask(), TYPING_MS);
